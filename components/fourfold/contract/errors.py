@@ -1,0 +1,37 @@
+"""The errors that a user is meant to read: what was received, what is allowed, what to do."""
+
+
+class FourfoldError(Exception):
+    """Base of every error that is shown as its message alone, without a traceback."""
+
+
+class InvalidInputError(FourfoldError, ValueError):
+    """An argument, a file or a record that cannot be used as it is."""
+
+
+class StoreError(FourfoldError):
+    """The store could not be read or written."""
+
+
+class MissingObjectError(StoreError):
+    """An object that should be in the store is not there."""
+
+
+class DamagedObjectError(StoreError):
+    """An object in the store is not what its manifest says."""
+
+
+class DivergedError(FourfoldError):
+    """A loss or a weight is no longer a finite number."""
+
+
+class WorkerFailedError(FourfoldError):
+    """A worker ended otherwise than by finishing its work.
+
+    Attributes:
+        exit_code: what the group of workers exits with, as in ``contract.exits``.
+    """
+
+    def __init__(self, message: str, exit_code: int = 1):
+        super().__init__(message)
+        self.exit_code = exit_code

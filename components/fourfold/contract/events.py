@@ -1,0 +1,91 @@
+"""Progress as events: one line of JSON each, so that whoever watches (a person's terminal, a launcher) can follow.
+
+A step appends its events to the file that ``FOURFOLD_EVENTS`` names, if it names one, and prints each as a line that people
+can read. A worker, which may be in a pod, prints them as marked JSON lines; its launcher passes them on.
+"""
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fourfold.contract.errors import FourfoldError
+
+FILE = "FOURFOLD_EVENTS"
+MARK = "fourfold-event "
+
+
+def encode(kind: str, **fields: Any) -> str:
+    """An event as the marked line that a worker prints."""
+    return MARK + json.dumps({"event": kind, **fields}, allow_nan=False)
+
+
+def decode(line: str) -> dict[str, Any] | None:
+    """The event in a line that a worker printed, or None where the line is something else."""
+    if not line.startswith(MARK):
+        return None
+    try:
+        event = json.loads(line[len(MARK) :])
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and "event" in event else None
+
+
+def say(kind: str, **fields: Any) -> None:
+    """Tells an event: appends it to the run's file, if there is one, and prints it for people."""
+    event = {"event": kind, "time": round(time.time(), 3), **fields}
+    path = os.environ.get(FILE)
+    if path:
+        # One write of one line to a file opened for appending does not mix with another process's.
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(event, allow_nan=False) + "\n")
+    print(describe(event), flush=True)
+
+
+def describe(event: dict[str, Any]) -> str:
+    """An event as a line for people."""
+    kind = event["event"]
+    if kind == "epoch":
+        rate = event["rows"] / event["seconds"] if event["seconds"] else 0.0
+        return (
+            f"{event['scenario']}{_of_model(event)}: epoch {event['epoch']}/{event['epochs']}  "
+            f"loss {event['loss']:.4f}  accuracy {event['accuracy']:.4f}  {rate:,.0f} rows/s"
+        )
+    if kind == "started":
+        return f"{event['scenario']}: worker {event['worker']} of {event['workers']} is ready"
+    if kind == "step-started":
+        return f"{event['step']} started"
+    if kind == "step-done":
+        return f"{event['step']} done in {event['seconds']:.1f} s"
+    if kind == "step-failed":
+        return f"{event['step']} failed: {event['message']}"
+    return str(event.get("message", event))
+
+
+def _of_model(event: dict[str, Any]) -> str:
+    return f" model {event['model']}" if event.get("models", 1) > 1 else ""
+
+
+@contextlib.contextmanager
+def step(name: str, **fields: Any) -> Iterator[None]:
+    """Tells that a step starts and how it ends; an error meant for users ends the process with its message alone.
+
+    Raises:
+        SystemExit: the step failed by an error that a user is meant to read.
+    """
+    started = time.monotonic()
+    say("step-started", step=name, **fields)
+    try:
+        yield
+    except Exception as error:
+        told = isinstance(error, FourfoldError)
+        message = str(error) if told else f"{type(error).__name__}: {error}"
+        say("step-failed", step=name, message=message, **fields)
+        if told:
+            sys.exit(1)
+        raise
+    say("step-done", step=name, seconds=round(time.monotonic() - started, 2), **fields)

@@ -1,0 +1,54 @@
+"""Exit codes of the worker program, chosen for a TFJob's restartPolicy ``ExitCode``.
+
+The training operator takes 1 to 127 as permanent and 128 to 255 as worth a restart.
+"""
+
+OK = 0
+FAILED = 1
+"""An error of the program itself: a traceback stands above."""
+INVALID_INPUT = 2
+"""Bad arguments or bad data: the same command fails again."""
+DIVERGED = 3
+"""The loss or a weight is not finite: the same command diverges again."""
+STORE_FAILED = 140
+"""The store did not answer; it may later."""
+PEER_LOST = 150
+"""A peer ended or could not be reached any more."""
+PEER_MISSING = 151
+"""Not all peers came within the limit."""
+PORT_IN_USE = 152
+"""The worker's own address was taken."""
+TERMINATED = 143
+"""Ended from outside by SIGTERM."""
+
+FIRST_RETRYABLE = 128
+
+
+def describe(code: int) -> str:
+    """Says what an exit code of a worker means.
+
+    Args:
+        code: as the operating system reports it; negative means killed by that signal.
+
+    Returns:
+        A short phrase, such as ``"killed by SIGKILL"`` or ``"exit code 3: diverged"``.
+    """
+    import signal
+
+    if code < 0:
+        try:
+            return f"killed by {signal.Signals(-code).name}"
+        except ValueError:
+            return f"killed by signal {-code}"
+    meaning = {
+        OK: "done",
+        FAILED: "an error of the program",
+        INVALID_INPUT: "bad input",
+        DIVERGED: "diverged",
+        STORE_FAILED: "the store did not answer",
+        PEER_LOST: "a peer was lost",
+        PEER_MISSING: "a peer did not come in time",
+        PORT_IN_USE: "its port was in use",
+        TERMINATED: "terminated",
+    }.get(code)
+    return f"exit code {code}" + (f": {meaning}" if meaning else "")

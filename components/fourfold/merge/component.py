@@ -1,0 +1,27 @@
+"""The step's KFP face: its inputs, outputs and image."""
+
+from kfp import dsl
+
+from fourfold.contract import images
+
+
+@dsl.component(base_image=images.WORKER, install_kfp_package=False)
+def merge(
+    store: str,
+    fingerprint: str,
+    models: dsl.Input[list[dsl.Model]],  # pyright: ignore[reportInvalidTypeArguments]
+    merged: dsl.Output[dsl.Model],
+    metrics: dsl.Output[dsl.Metrics],
+):
+    """Merges the models that were trained apart, by every rule, and measures each result on the test rows.
+
+    Args:
+        store: URI of the store that holds the data set.
+        fingerprint: of the data set.
+        models: what the trainings yielded.
+        merged: the merged models, one a rule, and their scores.
+        metrics: accuracy of each rule.
+    """
+    from fourfold.merge import publish
+
+    publish.run(store, fingerprint, [model.path for model in models], merged.path, merged.metadata, metrics)

@@ -1,0 +1,89 @@
+"""The models to be merged: loaded, checked to be of one structure, their weights named by place and role."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fourfold.contract.errors import InvalidInputError
+
+
+@dataclass(frozen=True)
+class Member:
+    """A model to be merged.
+
+    Attributes:
+        name: for errors.
+        weights: by place and role, in graph order (``model.weights``).
+        structure: of its graph, a line a layer (``model.weights.structure``).
+        layer_names: of its layers, in graph order.
+        rows: that it was trained on.
+    """
+
+    name: str
+    weights: Mapping[str, np.ndarray]
+    structure: tuple[str, ...]
+    layer_names: tuple[str, ...]
+    rows: int
+
+
+def check(members: Sequence[Member]) -> None:
+    """Makes sure that members can be merged.
+
+    Raises:
+        InvalidInputError: there are none, their structures differ, the names that users gave their layers contradict
+            their places, or a weight is not finite. The error names the member and the layer.
+    """
+    if not members:
+        raise InvalidInputError("there is no model to merge")
+    first = members[0]
+    for member in members[1:]:
+        if member.structure != first.structure:
+            raise InvalidInputError(
+                f"{member.name} has not the structure of {first.name}, so their weights cannot be merged:"
+                + _difference(first, member)
+            )
+        if set(member.layer_names) == set(first.layer_names) and member.layer_names != first.layer_names:
+            raise InvalidInputError(
+                f"{member.name} has the layers of {first.name} in another order ({', '.join(member.layer_names)} against "
+                f"{', '.join(first.layer_names)}): which belong together, those of one name or of one place? Rename them"
+            )
+    for member in members:
+        for name, value in member.weights.items():
+            if value.dtype.kind == "f" and not np.isfinite(value).all():
+                raise InvalidInputError(f"{member.name}: {name} holds NaN or infinity; leave this model out")
+
+
+def _difference(first: Member, other: Member) -> str:
+    lines = []
+    for a, b in zip(first.structure, other.structure, strict=False):
+        if a != b:
+            lines.append(f"\n  {first.name}: {a}\n  {other.name}: {b}")
+    longer = max(first, other, key=lambda member: len(member.structure))
+    for line in longer.structure[min(len(first.structure), len(other.structure)) :]:
+        lines.append(f"\n  only {longer.name}: {line}")
+    return "".join(lines)
+
+
+def average(members: Sequence[Member], shares: Sequence[float]) -> dict[str, np.ndarray]:
+    """A weighted mean of each array, summed in float64 and brought back to the array's own dtype.
+
+    State that is not floating point (a step, a seed) is no average of anything: the first member's is kept.
+
+    Args:
+        members: of one structure.
+        shares: of each member; they must sum to 1.
+
+    Returns:
+        The mean by name, in graph order.
+    """
+    mean = {}
+    for name, value in members[0].weights.items():
+        if value.dtype.kind == "f":
+            total = np.zeros(value.shape, dtype=np.float64)
+            for member, share in zip(members, shares, strict=True):
+                total += share * member.weights[name].astype(np.float64)
+            mean[name] = total.astype(value.dtype)
+        else:
+            mean[name] = value.copy()
+    return mean

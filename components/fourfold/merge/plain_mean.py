@@ -1,0 +1,19 @@
+"""The plain mean of the members' weights."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fourfold.merge.members import Member, average
+
+
+def merge(members: Sequence[Member]) -> dict[str, np.ndarray]:
+    """Every member counts the same: W = (W_1 + ... + W_K) / K (Utans, 1996, "Weight averaging for neural networks").
+
+    Args:
+        members: of one structure.
+
+    Returns:
+        The merged weights by place and role, each with the dtype of the members.
+    """
+    return average(members, [1 / len(members)] * len(members))

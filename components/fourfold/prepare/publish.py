@@ -1,0 +1,44 @@
+"""Runs the step and hands its result to KFP: the manifest as an artifact, the names as parameters."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fourfold.contract import events
+from fourfold.contract.records import to_json
+from fourfold.prepare.step import prepare
+
+
+class Outputs(NamedTuple):
+    """The component's output parameters."""
+
+    fingerprint: str
+    split_id: str
+
+
+def run(
+    store: str,
+    data: str,
+    rows: int,
+    holdout: int,
+    split: str,
+    workers: int,
+    seed: int,
+    dataset_path: str,
+    metadata: dict[str, Any],
+) -> Outputs:
+    """The component's body; arguments as in ``component``."""
+    with events.step("prepare"):
+        done = prepare(store, data, rows, holdout, split=split, workers=workers, seed=seed)
+        path = Path(dataset_path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(to_json(done.manifest))
+        metadata.update(
+            fingerprint=done.manifest.fingerprint,
+            source=done.manifest.source,
+            rows=done.manifest.rows("train"),
+            classes=str(done.manifest.classes("train")),
+            split=done.split.rule,
+            rows_a_worker=str(done.split.sizes),
+            reused=str(done.reused),
+        )
+        return Outputs(done.manifest.fingerprint, done.split.id)

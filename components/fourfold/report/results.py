@@ -1,0 +1,142 @@
+"""Gathers a run's numbers into ``results.json``. Pure; fields are only ever added."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fourfold.contract import plan as plans
+from fourfold.contract.records import (
+    DatasetManifest,
+    Epoch,
+    Evaluation,
+    Merged,
+    ModelScore,
+    Split,
+    WorkerReport,
+)
+
+SCHEMA = 1
+
+
+def build(
+    evaluations: Sequence[Evaluation],
+    merged: Merged,
+    manifest: DatasetManifest,
+    split: Split,
+    arguments: Mapping[str, Any],
+    versions: Mapping[str, str],
+    images: Mapping[str, str],
+) -> dict[str, Any]:
+    """The results of a run.
+
+    Args:
+        evaluations: one a scenario.
+        merged: what the merge step yielded.
+        manifest: of the data set.
+        split: of its rows.
+        arguments: of the run, as given.
+        versions: of the libraries that made it.
+        images: of the steps, where they ran in containers.
+
+    Returns:
+        JSON values: ``schema``, ``manifest``, ``data``, ``scenarios``, ``merge``, ``references``. Numbers that are not
+        finite are null.
+    """
+    by_name = {evaluation.trained.training.scenario: evaluation for evaluation in evaluations}
+    ordered = {name: by_name[name] for name in plans.names() if name in by_name}
+    return {
+        "schema": SCHEMA,
+        "manifest": {
+            "seed": arguments.get("seed"),
+            "rows": manifest.rows("train"),
+            "batch": arguments.get("batch"),
+            "data_fingerprint": manifest.fingerprint,
+            "versions": dict(versions),
+            "images": dict(images),
+            "arguments": dict(arguments),
+            "environment": _environment(ordered),
+        },
+        "data": {
+            "source": manifest.source,
+            "source_sha256": manifest.source_sha256,
+            "rows": {part: manifest.rows(part) for part in manifest.parts},
+            "class_names": manifest.class_names,
+            "split": split.rule,
+            "rows_a_worker": split.sizes,
+            "classes_a_worker": split.classes,
+            "said": split.said,
+        },
+        "scenarios": {name: _scenario(evaluation) for name, evaluation in ordered.items()},
+        "merge": {rule: _accuracy_and_loss(score) for rule, score in merged.rules.items()},
+        "merge_said": merged.said,
+        "references": _references(ordered),
+    }
+
+
+def _environment(evaluations: Mapping[str, Evaluation]) -> dict[str, str]:
+    """What the last bits of the digests depend on besides the arguments, as the first worker says."""
+    return next((e.trained.reports[0].environment for e in evaluations.values()), {})
+
+
+def _scenario(evaluation: Evaluation) -> dict[str, Any]:
+    trained = evaluation.trained
+    chiefs = {report.model: report for report in reversed(trained.reports)}
+    return {
+        "accuracy": evaluation.accuracy,
+        "loss": evaluation.loss,
+        "epochs": [_epoch(_over_models(chiefs, index)) for index in range(trained.training.epochs)],
+        "workers": trained.workers,
+        "stages": trained.stages,
+        "members": trained.members,
+        "global_batch": trained.global_batch,
+        "updates_per_epoch": trained.updates_per_epoch,
+        "models": [
+            {
+                **_accuracy_and_loss(score),
+                "holdout_accuracy": score.holdout_accuracy,
+                "holdout_loss": score.holdout_loss,
+                "weights_sha256": score.weights_sha256,
+                "rows": sum(report.rows for report in trained.reports if report.model == index),
+                "epochs": [_epoch(epoch) for epoch in chiefs[index].epochs],
+            }
+            for index, score in enumerate(evaluation.models)
+        ],
+        "vote": _accuracy_and_loss(evaluation.vote) if evaluation.vote else None,
+        "weights_sha256": [score.weights_sha256 for score in evaluation.models],
+        "processes": [report.process for report in trained.reports],
+        "confusion": evaluation.confusion,
+        "said": sorted({sentence for report in trained.reports for sentence in report.said}),
+    }
+
+
+def _over_models(chiefs: Mapping[int, WorkerReport], index: int) -> Epoch:
+    """One epoch over all models: means over rows, the time of the slowest."""
+    epochs = [chiefs[model].epochs[index] for model in sorted(chiefs)]
+    rows = sum(epoch.rows for epoch in epochs)
+    return Epoch(
+        loss=sum(epoch.loss * epoch.rows for epoch in epochs) / rows,
+        accuracy=sum(epoch.accuracy * epoch.rows for epoch in epochs) / rows,
+        seconds=max(epoch.seconds for epoch in epochs),
+        rows=rows,
+    )
+
+
+def _epoch(epoch: Epoch) -> dict[str, float]:
+    return {"loss": epoch.loss, "accuracy": epoch.accuracy, "seconds": epoch.seconds, "rows": epoch.rows}
+
+
+def _accuracy_and_loss(score: ModelScore) -> dict[str, float | None]:
+    return {"accuracy": score.accuracy, "loss": score.loss}
+
+
+def _references(evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
+    """What a merged model is to be held against. The best solo is chosen by the hold-out rows."""
+    apart = next(
+        (e for name, e in evaluations.items() if plans.scenario(name).merges_after_training and len(e.models) > 1), None
+    )
+    whole = next((e for name, e in evaluations.items() if plans.scenario(name).model == "one"), None)
+    best = max(apart.models, key=lambda m: (m.holdout_accuracy, -(m.holdout_loss or 0.0))) if apart else None
+    return {
+        "best_solo": _accuracy_and_loss(best) if best else None,
+        "ensemble": _accuracy_and_loss(apart.vote) if apart and apart.vote else None,
+        "all_data": _accuracy_and_loss(whole.models[0]) if whole else None,
+    }

@@ -1,0 +1,57 @@
+"""The story of the step: read what the other steps left, gather the numbers, draw the page."""
+
+import json
+import platform
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from fourfold.contract import keys
+from fourfold.contract.records import Evaluation, Merged, from_json
+from fourfold.report import page, results
+from fourfold.store import cache
+from fourfold.store.objects import open_store
+
+LIBRARIES = ("fourfold", "tensorflow", "tensorflow-cpu", "keras", "numpy", "kfp")
+
+
+def report(
+    store: str, fingerprint: str, split_id: str, evaluations: Sequence[str], merged: str, arguments: str
+) -> tuple[dict[str, Any], str]:
+    """Makes the page and the results of a run.
+
+    Args:
+        store: URI of the store that holds the data set.
+        fingerprint: of the data set.
+        split_id: of the split.
+        evaluations: paths of the evaluations' JSON.
+        merged: URI of the merge step's output.
+        arguments: of the run, as a JSON object.
+
+    Returns:
+        The values of ``results.json``, and the page's HTML.
+    """
+    source = open_store(store)
+    split, _ = cache.read_split(source, fingerprint, split_id)
+    gathered = results.build(
+        [from_json(Evaluation, Path(path).read_bytes(), path) for path in evaluations],
+        from_json(Merged, open_store(merged).read(keys.MERGED), keys.MERGED),
+        cache.read_manifest(source, fingerprint),
+        split,
+        arguments=json.loads(arguments),
+        versions=versions(),
+        images={},
+    )
+    return gathered, page.render(gathered)
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of the libraries that results depend on, where they are installed."""
+    found = {"python": platform.python_version()}
+    for name in LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,41 @@
+"""``python -m fourfold.worker``: trains as one worker of a TFJob, or as all workers here."""
+
+import argparse
+import os
+import sys
+
+from fourfold.contract import exits
+from fourfold.contract.errors import FourfoldError
+from fourfold.contract.records import Training, from_json
+
+
+def main(argv: list[str]) -> int:
+    """Runs the program.
+
+    Args:
+        argv: the arguments after the program's name.
+
+    Returns:
+        The exit code, as in ``contract.exits``.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m fourfold.worker",
+        description="Trains one model of a Fourfold training. In a TFJob the place among the peers is read from TF_CONFIG; "
+        "with --local all workers are started here, talking over loopback.",
+    )
+    parser.add_argument("--training", required=True, help="what to train: a Training record as JSON")
+    parser.add_argument("--local", action="store_true", help="start all workers of the training on this machine")
+    arguments = parser.parse_args(argv)
+    try:
+        training = from_json(Training, arguments.training, "--training")
+        from fourfold.worker import supervise
+
+        roles = supervise.local_roles(training) if arguments.local else supervise.pod_role(training, os.environ)
+        return supervise.run(training, roles)
+    except FourfoldError as error:
+        print(f"fourfold: {error}", file=sys.stderr, flush=True)
+        return exits.INVALID_INPUT
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,31 @@
+"""The command line: a file a command. TensorFlow and kfp are imported only by a command that needs them."""
+
+import click
+
+from fourfold import __version__
+from fourfold.contract.errors import FourfoldError
+from fourfold_pipelines.cli.compile import compile_command
+from fourfold_pipelines.cli.run import run_command
+
+
+class _Group(click.Group):
+    """Shows an error that is meant for users as its message alone."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except FourfoldError as error:
+            raise click.ClickException(str(error)) from error
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, "-V", "--version", package_name="fourfold")
+def main() -> None:
+    """Trains one Keras model every way there is to split the work, and compares.
+
+    Start with `fourfold run`: it trains on a sample of MNIST in about a minute and writes a report.
+    """
+
+
+main.add_command(run_command)
+main.add_command(compile_command)

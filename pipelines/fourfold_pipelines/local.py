@@ -1,0 +1,76 @@
+"""Runs the experiment on this machine with kfp's own runner: ``python -m fourfold_pipelines.local``.
+
+A process of its own, so that kfp's lines go to the run's log and one signal to its group ends everything that it started.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from fourfold.contract import keys, lifetime
+from fourfold.contract.records import Trained, from_json
+
+STEPS = "steps"
+"""Where the steps' outputs are while a run goes on; what is worth keeping is taken out of it at the end."""
+
+
+def main(argv: list[str]) -> int:
+    """Runs the experiment into a folder.
+
+    Args:
+        argv: the arguments after the program's name.
+
+    Returns:
+        0, or 1 if a step failed; why is in the run's events and log.
+    """
+    parser = argparse.ArgumentParser(prog="python -m fourfold_pipelines.local", description=main.__doc__)
+    parser.add_argument("--out", required=True, type=Path, help="the run's folder; it exists and is empty")
+    parser.add_argument("--arguments", required=True, help="of the pipeline, as a JSON object")
+    options = parser.parse_args(argv)
+    lifetime.end_with_parent(lambda: os.killpg(0, signal.SIGTERM))
+
+    from kfp import local
+
+    from fourfold_pipelines.experiment import experiment
+
+    root = options.out / STEPS
+    local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(root))
+    try:
+        run = experiment(**json.loads(options.arguments))
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+        return 1
+    collect(run.outputs, options.out)
+    shutil.rmtree(root)
+    return 0
+
+
+def collect(outputs: Any, out: Path) -> None:
+    """Puts what a run yielded where ``design`` says: ``report.html``, ``models/`` and, last, ``results.json``.
+
+    Args:
+        outputs: of the pipeline, artifacts by name.
+        out: the run's folder.
+    """
+    models = out / "models"
+    models.mkdir()
+    for artifact in outputs["models"]:
+        folder = Path(artifact.path)
+        trained = from_json(Trained, (folder / keys.TRAINED).read_bytes(), keys.TRAINED)
+        name = trained.training.scenario
+        for index in range(trained.models):
+            target = f"{name}-{index}.keras" if trained.models > 1 else f"{name}.keras"
+            (folder / keys.model(index)).replace(models / target)
+    for path in sorted(Path(outputs["merged"].path).glob("*.keras")):
+        path.replace(models / f"merged-{path.name}")
+    Path(outputs["page"].path).replace(out / "report.html")
+    Path(outputs["results"].path).replace(out / "results.json")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -4,16 +4,22 @@ A process of its own, so that kfp's lines go to the run's log and one signal to 
 """
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
 import signal
+import socket
+import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from fourfold.contract import keys, lifetime
 from fourfold.contract.records import Trained, from_json
+from fourfold.train import processes
 
 STEPS = "steps"
 """Where the steps' outputs are while a run goes on; what is worth keeping is taken out of it at the end."""
@@ -33,21 +39,47 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--arguments", required=True, help="of the pipeline, as a JSON object")
     options = parser.parse_args(argv)
     lifetime.end_with_parent(lambda: os.killpg(0, signal.SIGTERM))
+    with worker_server() as path:
+        os.environ[processes.SERVER] = path
 
-    from kfp import local
+        from kfp import local
 
-    from fourfold_pipelines.experiment import experiment
+        from fourfold_pipelines.experiment import experiment
 
-    root = options.out / STEPS
-    local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(root))
-    try:
-        run = experiment(**json.loads(options.arguments))
-    except RuntimeError as error:
-        print(error, file=sys.stderr)
-        return 1
+        root = options.out / STEPS
+        local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(root))
+        try:
+            run = experiment(**json.loads(options.arguments))
+        except RuntimeError as error:
+            print(error, file=sys.stderr)
+            return 1
     collect(run.outputs, options.out)
     shutil.rmtree(root)
     return 0
+
+
+@contextlib.contextmanager
+def worker_server() -> Iterator[str]:
+    """Starts a process that imports TensorFlow now and forks workers when a step asks for them.
+
+    Yields:
+        The path of its socket.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="fourfold-") as folder,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening,
+    ):
+        path = str(Path(folder) / "workers")
+        listening.bind(path)
+        listening.listen()
+        command = [sys.executable, "-m", "fourfold.worker", "--serve", str(listening.fileno())]
+        server = subprocess.Popen(command, pass_fds=[listening.fileno()], stdin=subprocess.DEVNULL)
+        listening.close()
+        try:
+            yield path
+        finally:
+            server.terminate()
+            server.wait()
 
 
 def collect(outputs: Any, out: Path) -> None:

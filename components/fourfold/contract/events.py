@@ -57,12 +57,11 @@ def describe(event: dict[str, Any]) -> str:
         )
     if kind == "started":
         return f"{event['scenario']}: worker {event['worker']} of {event['workers']} is ready"
-    if kind == "step-started":
-        return f"{event['step']} started"
-    if kind == "step-done":
-        return f"{event['step']} done in {event['seconds']:.1f} s"
-    if kind == "step-failed":
-        return f"{event['step']} failed: {event['message']}"
+    if kind in ("step-started", "step-done", "step-failed"):
+        name = f"{event['step']} {event['scenario']}" if "scenario" in event else event["step"]
+        if kind == "step-started":
+            return f"{name}: started"
+        return f"{name}: done in {event['seconds']:.1f} s" if kind == "step-done" else f"{name} failed: {event['message']}"
     return str(event.get("message", event))
 
 

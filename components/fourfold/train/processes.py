@@ -1,39 +1,74 @@
 """Starts a training's workers as processes of this machine, talking over loopback."""
 
+import os
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 
 from fourfold.contract import events, exits
 from fourfold.contract.errors import WorkerFailedError
 from fourfold.contract.records import Training, to_json
 
+SERVER = "FOURFOLD_WORKERS"
+"""Names the socket of a process that forks workers on demand (``worker.serve``), where a run has started one."""
+
 
 def run(training: Training) -> None:
-    """Starts ``python -m fourfold.worker --local`` and follows it to its end.
+    """Starts the workers and follows them to their end.
 
     The workers end with this process, whatever ends it: their parent watches for that.
 
     Raises:
         WorkerFailedError: a worker failed; the error says which, why, and its last lines.
     """
-    command = [sys.executable, "-m", "fourfold.worker", "--local", "--training", to_json(training).decode()]
-    cause, last = "", []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            event = events.decode(line)
-            if event is None:
-                print(line, end="", flush=True)
-                last = [*last[-19:], line]
-                continue
-            kind = event.pop("event")
-            if kind == "worker-failed":
-                cause = event["message"]
-            else:
-                events.say(kind, **event)
-        code = process.wait()
+    cause, last, code = "", [], exits.FAILED
+    for line in _ask(training) or _spawn(training):
+        event = events.decode(line)
+        if event is None:
+            print(line, end="", flush=True)
+            last = [*last[-19:], line]
+            continue
+        kind = event.pop("event")
+        if kind == "worker-failed":
+            cause = event["message"]
+        elif kind == "exit":
+            code = event["code"]
+        else:
+            events.say(kind, **event)
     if code != exits.OK:
         tail = "".join(f"\n  | {line.rstrip()}" for line in last)
         raise WorkerFailedError(
             cause or f"{training.scenario}: the workers' parent ended: {exits.describe(code)}{tail}", code
         )
+
+
+def _spawn(training: Training) -> Iterator[str]:
+    """The lines of ``python -m fourfold.worker --local``, the event ``exit`` last."""
+    command = [sys.executable, "-m", "fourfold.worker", "--local", "--training", to_json(training).decode()]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", errors="replace", bufsize=1
+    ) as process:
+        assert process.stdout is not None
+        yield from process.stdout
+        yield events.encode("exit", code=process.wait())
+
+
+def _ask(training: Training) -> Iterator[str] | None:
+    """The lines of workers that a server forks, the event ``exit`` last; None where there is no server."""
+    path = os.environ.get(SERVER)
+    if not path:
+        return None
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(path)
+    except OSError:
+        connection.close()
+        return None
+    connection.sendall(to_json(training).replace(b"\n", b"") + b"\n")
+    return _lines(connection)
+
+
+def _lines(connection: socket.socket) -> Iterator[str]:
+    with connection, connection.makefile("r", encoding="utf-8", errors="replace") as file:
+        yield from file

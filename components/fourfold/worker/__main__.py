@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import socket
 import sys
 
 from fourfold.contract import exits
@@ -23,9 +24,15 @@ def main(argv: list[str]) -> int:
         description="Trains one model of a Fourfold training. In a TFJob the place among the peers is read from TF_CONFIG; "
         "with --local all workers are started here, talking over loopback.",
     )
-    parser.add_argument("--training", required=True, help="what to train: a Training record as JSON")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--training", help="what to train: a Training record as JSON")
+    what.add_argument("--serve", type=int, metavar="FD", help="answer trainings asked for on this listening socket")
     parser.add_argument("--local", action="store_true", help="start all workers of the training on this machine")
     arguments = parser.parse_args(argv)
+    if arguments.serve is not None:
+        from fourfold.worker import serve
+
+        return serve.serve(socket.socket(fileno=arguments.serve))
     try:
         training = from_json(Training, arguments.training, "--training")
         from fourfold.worker import supervise

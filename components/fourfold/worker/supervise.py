@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from fourfold.contract import events, exits, lifetime, plan as plans
@@ -82,28 +82,39 @@ def pod_role(training: Training, environ: Mapping[str, str]) -> Roles:
     return Roles([role])
 
 
-def run(training: Training, workers: Roles) -> int:
+def preload() -> None:
+    """Imports what the workers need, TensorFlow among it, before they are forked."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+    import fourfold.worker.loop  # noqa: F401
+
+
+def run(training: Training, workers: Roles, abandoned: Callable[[], bool] = lambda: False) -> int:
     """Starts the workers and waits for them.
+
+    Args:
+        training: what to train.
+        workers: to start.
+        abandoned: tells that nobody waits for the result any more.
 
     Returns:
         The exit code of the group, as in ``contract.exits``.
     """
     parent = os.getppid()
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    os.environ["KERAS_BACKEND"] = "tensorflow"
     plan = plans.plan(training.scenario, training.workers)
     if len(workers.roles) == 1:
         group = workers.roles[0].in_group(plan)
         unknown = cluster.wait_for_names(group, training.start_seconds)
         if unknown:
-            _tell_failure(training, f"the names of peers stayed unknown for {training.start_seconds:g} s: {', '.join(unknown)}")
+            _tell_failure(
+                training, f"the names of peers stayed unknown for {training.start_seconds:g} s: {', '.join(unknown)}"
+            )
             return exits.PEER_MISSING
-    import fourfold.worker.loop  # noqa: F401 - imported before the fork, once for all workers
-
+    preload()
     signals = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     children = [_fork(training, role, len(workers.roles) == 1) for role in workers.roles]
-    watch = _Watch(training, plan, children)
+    watch = _Watch(training, plan, children, abandoned)
     for number in signals:
         signal.signal(number, watch.interrupted)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
@@ -119,8 +130,10 @@ def run(training: Training, workers: Roles) -> int:
 class _Watch:
     """Waits for the children; the first that fails decides."""
 
-    def __init__(self, training: Training, plan: plans.Plan, children: list[Child]):
-        self.training, self.plan, self.children = training, plan, children
+    def __init__(
+        self, training: Training, plan: plans.Plan, children: list[Child], abandoned: Callable[[], bool]
+    ):
+        self.training, self.plan, self.children, self.abandoned = training, plan, children, abandoned
         self.stopped = False
         self.selector = selectors.DefaultSelector()
         for child in children:
@@ -141,7 +154,7 @@ class _Watch:
         while any(child.code is None for child in self.children):
             self._listen(0.1)
             self._reap()
-            if self.stopped:
+            if self.stopped or self.abandoned():
                 self.end_all()
                 return exits.TERMINATED
             if any(child.code for child in self.children):

@@ -1,8 +1,12 @@
 """The experiment: prepare once, train and evaluate every scenario, merge what was trained apart, report.
 
-The part after ``prepare`` is a pipeline of its own, used as a step. It could stand inline, but kfp's local runner (2.17) gives the
-loop's item to every input of a loop that is an output of another step; an input of the enclosing pipeline arrives as it is.
+The part after ``prepare`` is a pipeline of its own, used as a step. It could stand inline, but kfp's local
+runner (2.17) gives the loop's item to every input of a loop that is an output of another step; an input of
+the enclosing pipeline arrives as it is.
 """
+
+# kfp turns functions into components and types into channels, which pyright cannot see.
+# pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false
 
 from typing import NamedTuple
 
@@ -16,6 +20,7 @@ from fourfold.report.component import report
 from fourfold.train.component import train
 
 NAME = "fourfold-experiment"
+EVERY_SCENARIO = list(plans.names())
 
 
 class Outputs(NamedTuple):
@@ -27,7 +32,9 @@ class Outputs(NamedTuple):
     models: list[dsl.Model]
 
 
-@dsl.pipeline(name="fourfold-every-way", display_name="Every way", description="Trains, evaluates, merges, reports.")
+@dsl.pipeline(
+    name="fourfold-every-way", display_name="Every way", description="Trains, evaluates, merges, reports."
+)
 def every_way(
     store: str,
     fingerprint: str,
@@ -40,7 +47,7 @@ def every_way(
     learning_rate: float,
     seed: int,
     arguments: str,
-) -> Outputs:  # pyright: ignore[reportReturnType]
+) -> Outputs:
     """Trains one model every way on data that is prepared, and compares; arguments as in ``experiment``."""
     with dsl.ParallelFor(items=scenarios, parallelism=1, name="each scenario") as scenario:
         trained = train(
@@ -69,18 +76,18 @@ def every_way(
         evaluations=dsl.Collected(evaluated.outputs["evaluation"]),
         merged=merged.outputs["merged"],
     ).set_display_name("report")  # fmt: skip
-    return Outputs(  # pyright: ignore[reportReturnType]
+    return Outputs(
         page=reported.outputs["page"],
         results=reported.outputs["results"],
         merged=merged.outputs["merged"],
-        models=dsl.Collected(trained.outputs["model"]),  # pyright: ignore[reportArgumentType]
+        models=dsl.Collected(trained.outputs["model"]),
     )
 
 
 @dsl.pipeline(
     name=NAME,
     display_name="Fourfold experiment",
-    description="One Keras model and one data set, trained every way there is to split the work, then compared.",
+    description="One Keras model and one data set, trained every way there is to split it, then compared.",
 )
 def experiment(
     store: str = "/fourfold",
@@ -88,7 +95,7 @@ def experiment(
     rows: int = 2000,
     holdout: int = 1000,
     split: str = "contiguous",
-    scenarios: list[str] = list(plans.names()),  # noqa: B006 - kfp reads the default from the signature
+    scenarios: list[str] = EVERY_SCENARIO,
     workers: int = 2,
     epochs: int = 5,
     batch: int = 100,
@@ -96,7 +103,7 @@ def experiment(
     learning_rate: float = 0.001,
     seed: int = 0,
     arguments: str = "{}",
-) -> Outputs:  # pyright: ignore[reportReturnType]
+) -> Outputs:
     """Trains one model every way and compares.
 
     Args:
@@ -132,4 +139,4 @@ def experiment(
         seed=seed,
         arguments=arguments,
     ).set_display_name("every way")  # fmt: skip
-    return Outputs(**{name: compared.outputs[name] for name in Outputs._fields})  # pyright: ignore[reportReturnType]
+    return Outputs(**{name: compared.outputs[name] for name in Outputs._fields})

@@ -1,6 +1,7 @@
 """Runs the experiment on this machine with kfp's own runner: ``python -m fourfold_pipelines.local``.
 
-A process of its own, so that kfp's lines go to the run's log and one signal to its group ends everything that it started.
+A process of its own, so that kfp's lines go to the run's log and one signal to its group ends everything that
+it started.
 """
 
 import argparse
@@ -83,7 +84,7 @@ def worker_server() -> Iterator[str]:
 
 
 def collect(outputs: Any, out: Path) -> None:
-    """Puts what a run yielded where ``design`` says: ``report.html``, ``models/`` and, last, ``results.json``.
+    """Puts what a run yielded into its folder: ``report.html``, ``models/`` and, last, ``results.json``.
 
     Args:
         outputs: of the pipeline, artifacts by name.

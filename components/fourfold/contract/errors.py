@@ -25,6 +25,10 @@ class DivergedError(FourfoldError):
     """A loss or a weight is no longer a finite number."""
 
 
+class PeerLostError(FourfoldError):
+    """Another worker of the training is gone."""
+
+
 class WorkerFailedError(FourfoldError):
     """A worker ended otherwise than by finishing its work.
 

@@ -1,7 +1,8 @@
-"""Progress as events: one line of JSON each, so that whoever watches (a person's terminal, a launcher) can follow.
+"""Progress as events: one line of JSON each, so that a person's terminal or a launcher can follow.
 
-A step appends its events to the file that ``FOURFOLD_EVENTS`` names, if it names one, and prints each as a line that people
-can read. A worker, which may be in a pod, prints them as marked JSON lines; its launcher passes them on.
+A step appends its events to the file that ``FOURFOLD_EVENTS`` names, if it names one, and prints each as a
+line that people can read. A worker, which may be in a pod, prints them as marked JSON lines; its launcher
+passes them on.
 """
 
 import contextlib
@@ -55,13 +56,22 @@ def describe(event: dict[str, Any]) -> str:
             f"{event['scenario']}{_of_model(event)}: epoch {event['epoch']}/{event['epochs']}  "
             f"loss {event['loss']:.4f}  accuracy {event['accuracy']:.4f}  {rate:,.0f} rows/s"
         )
+    if kind == "progress":
+        return (
+            f"{event['scenario']}{_of_model(event)}: epoch {event['epoch']}/{event['epochs']}  "
+            f"step {event['step']}/{event['steps']}  loss {event['loss']:.4f}"
+        )
     if kind == "started":
         return f"{event['scenario']}: worker {event['worker']} of {event['workers']} is ready"
     if kind in ("step-started", "step-done", "step-failed"):
         name = f"{event['step']} {event['scenario']}" if "scenario" in event else event["step"]
         if kind == "step-started":
             return f"{name}: started"
-        return f"{name}: done in {event['seconds']:.1f} s" if kind == "step-done" else f"{name} failed: {event['message']}"
+        return (
+            f"{name}: done in {event['seconds']:.1f} s"
+            if kind == "step-done"
+            else f"{name} failed: {event['message']}"
+        )
     return str(event.get("message", event))
 
 
@@ -71,7 +81,7 @@ def _of_model(event: dict[str, Any]) -> str:
 
 @contextlib.contextmanager
 def step(name: str, **fields: Any) -> Iterator[None]:
-    """Tells that a step starts and how it ends; an error meant for users ends the process with its message alone.
+    """Tells that a step starts and how it ends; an error meant for users ends it without a traceback.
 
     Raises:
         SystemExit: the step failed by an error that a user is meant to read.

@@ -3,7 +3,7 @@
 from fourfold import __version__
 
 WORKER = f"fourfold/python-worker:{__version__}"
-"""Everything: TensorFlow, kfp, kubernetes. Runs the TFJob's pods and the steps that use TensorFlow or draw."""
+"""Everything: TensorFlow, kfp, kubernetes. Runs the TFJob's pods and the steps that train, merge or draw."""
 
 STEPS = f"fourfold/python-steps:{__version__}"
 """Slim: no TensorFlow. Runs the steps that read, check and launch."""

@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable
 
 
-def end_with_parent(end: Callable[[], None] | None = None, parent: int | None = None, seconds: float = 0.5) -> None:
+def end_with_parent(
+    end: Callable[[], None] | None = None, parent: int | None = None, seconds: float = 0.5
+) -> None:
     """Watches this process's parent from a thread; when the parent is gone, ends this process.
 
     Polling ``getppid`` works on every POSIX system, whatever killed the parent, also by SIGKILL.

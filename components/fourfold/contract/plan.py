@@ -1,7 +1,7 @@
 """The table of plans: a way to train is a point, not a program.
 
-Each row says how data and model are split, what is merged and when. A new way is a new row; nothing outside this file asks
-for a scenario by its name. The rows and their meaning are Table 1 of the README.
+Each row says how data and model are split, what is merged and when. A new way is a new row; nothing outside
+this file asks for a scenario by its name. The rows and their meaning are Table 1 of the README.
 """
 
 from dataclasses import dataclass
@@ -161,15 +161,18 @@ def plan(name: str, workers: int) -> Plan:
 def steps(sizes: tuple[int, ...], batch: int) -> tuple[tuple[int, ...], ...]:
     """Where each step's rows begin and end in the shards of a group, for one epoch.
 
-    The global batch is ``len(sizes) * batch`` rows. Every worker takes its share of it in proportion to the rows that it
-    has, so that all take the same number of steps, every row is taken once, and the last step takes what is left.
+    The global batch is ``len(sizes) * batch`` rows; every step takes as many, the last one what is left.
+    Every worker takes its share in proportion to the rows that it has, so that all take the same number of
+    steps and every row is taken once. Where shares are no whole numbers, rows are apportioned by
+    Sainte-Laguë's method (1910), under which no worker ever has to give a row back as the epoch goes on.
 
     Args:
         sizes: rows of each worker's shard.
         batch: rows per worker and step where shards are equal.
 
     Returns:
-        For each worker the S + 1 bounds of its S steps: step ``s`` takes rows ``bounds[s]`` up to ``bounds[s + 1]``.
+        For each worker the S + 1 bounds of its S steps: step ``s`` takes rows from ``bounds[s]`` to before
+        ``bounds[s + 1]``.
 
     Raises:
         InvalidInputError: there are no rows, or ``batch`` is below 1.
@@ -178,6 +181,16 @@ def steps(sizes: tuple[int, ...], batch: int) -> tuple[tuple[int, ...], ...]:
         raise InvalidInputError(f"batch must be at least 1 row, got {batch}")
     total, whole = sum(sizes), batch * len(sizes)
     if total < 1 or min(sizes) < 0:
-        raise InvalidInputError(f"a group of workers needs at least one row, got shards of {list(sizes)} rows")
+        raise InvalidInputError(
+            f"a group of workers needs at least one row, got shards of {list(sizes)} rows"
+        )
     ends = [min(end, total) for end in range(0, total + whole, whole)]
-    return tuple(tuple(size * end // total for end in ends) for size in sizes)
+    if all(size * end % total == 0 for size in sizes for end in ends):
+        return tuple(tuple(size * end // total for end in ends) for size in sizes)
+    turns = sorted(((2 * row + 1) / size, worker) for worker, size in enumerate(sizes) for row in range(size))
+    taken, bounds = [0] * len(sizes), []
+    for begin, end in zip([0, *ends], ends, strict=False):
+        for _, worker in turns[begin:end]:
+            taken[worker] += 1
+        bounds.append(tuple(taken))
+    return tuple(zip(*bounds, strict=True))

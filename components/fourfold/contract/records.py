@@ -1,6 +1,7 @@
 """The records that cross from one step to the next, and their strict JSON.
 
-A record is written by one step and read by others, perhaps of another version: fields are only ever added, with a default.
+A record is written by one step and read by others, perhaps of another version: fields are only ever added,
+with a default.
 """
 
 import dataclasses
@@ -115,7 +116,8 @@ class Training:
         learning_rate: of the optimiser.
         seed: of the model's start and of the order of rows.
         threads: intra-op threads of each worker; results depend on it in the last bits.
-        start_seconds: how long a worker waits for its peers.
+        start_seconds: how long a worker waits for its peers to start.
+        finish_seconds: how long a worker that is done waits for its peers to be done, too.
         trace: steps, counted from 0, whose state before and after is written out; used to prove the laws.
     """
 
@@ -132,6 +134,7 @@ class Training:
     seed: int = 0
     threads: int = 1
     start_seconds: float = 60.0
+    finish_seconds: float = 600.0
     trace: list[int] = field(default_factory=list)
 
 
@@ -272,8 +275,9 @@ def to_json(record: Any) -> bytes:
     Raises:
         ValueError: a number is not finite.
     """
-    value = dataclasses.asdict(record) if dataclasses.is_dataclass(record) else record
-    return (json.dumps(value, allow_nan=False, indent=1) + "\n").encode()  # pyright: ignore[reportArgumentType]
+    if dataclasses.is_dataclass(record) and not isinstance(record, type):
+        record = dataclasses.asdict(record)
+    return (json.dumps(record, allow_nan=False, indent=1) + "\n").encode()
 
 
 def from_json(kind: type[R], text: bytes | str, name: str = "record") -> R:
@@ -289,8 +293,10 @@ def from_json(kind: type[R], text: bytes | str, name: str = "record") -> R:
     """
     try:
         return _build(kind, json.loads(text, parse_constant=_refuse))
-    except (ValueError, TypeError, KeyError) as error:
-        raise DamagedObjectError(f"{name} is not a {kind.__name__}: {error}; delete it and run again") from error
+    except (ValueError, TypeError, OverflowError) as error:
+        raise DamagedObjectError(
+            f"{name} is not a {kind.__name__}: {error}; delete it and run again"
+        ) from error
 
 
 def finite(value: float) -> float | None:
@@ -305,23 +311,35 @@ def _refuse(constant: str) -> None:
 def _build(kind: Any, value: Any) -> Any:
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        known = {f.name for f in dataclasses.fields(kind)}
-        return kind(**{k: _build(hints[k], v) for k, v in value.items() if k in known})  # pyright: ignore
+        hints, known = typing.get_type_hints(kind), {f.name for f in dataclasses.fields(kind)}
+        found = _expect(dict, value).items()
+        return kind(**{name: _field(name, hints[name], item) for name, item in found if name in known})  # pyright: ignore
     if origin is list:
-        if not isinstance(value, list):
-            raise TypeError(f"expected a list, got {type(value).__name__}")
-        return [_build(inner[0], item) for item in value]
+        return [_field(str(place), inner[0], item) for place, item in enumerate(_expect(list, value))]
     if origin is dict:
-        return {key: _build(inner[1], item) for key, item in value.items()}
+        return {key: _field(key, inner[1], item) for key, item in _expect(dict, value).items()}
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in inner:
             return None
         return _build(next(a for a in inner if a is not type(None)), value)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        value = float(value)
     if kind is int and isinstance(value, float) and value.is_integer():
-        return int(value)
+        value = int(value)
+    if kind is float and isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"expected a finite number, got {value}")
+    return _expect(kind, value)
+
+
+def _expect(kind: type[R], value: Any) -> R:
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-        raise TypeError(f"expected {kind.__name__}, got {value!r}")
+        raise TypeError(f"expected {kind.__name__}, got {value!r:.60}")
     return value
+
+
+def _field(name: str, kind: Any, value: Any) -> Any:
+    """Builds one field; its error begins with the field's name."""
+    try:
+        return _build(kind, value)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ValueError(f"{name}: {error}") from error

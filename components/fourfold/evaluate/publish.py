@@ -8,7 +8,9 @@ from fourfold.contract.records import Evaluation, to_json
 from fourfold.evaluate.step import evaluate
 
 
-def run(store: str, fingerprint: str, model: str, metrics: Any, classification: Any, evaluation_path: str) -> None:
+def run(
+    store: str, fingerprint: str, model: str, metrics: Any, classification: Any, evaluation_path: str
+) -> None:
     """The component's body; arguments as in ``component``."""
     with events.step("evaluate"):
         evaluation = evaluate(store, fingerprint, model)
@@ -28,7 +30,7 @@ def run(store: str, fingerprint: str, model: str, metrics: Any, classification: 
 
 
 def log_metrics(evaluation: Evaluation, metrics: Any) -> None:
-    """Logs numbers that KFP can take; a number that is not finite is logged as the word, since JSON has none for it.
+    """Logs numbers that KFP can take; one that is not finite is logged as a word, since JSON has none for it.
 
     Args:
         evaluation: what was measured.

@@ -67,7 +67,9 @@ def _scores(output: Store, trained: Trained, index: int, manifest: DatasetManife
     for part in ("holdout", "test"):
         shape = (manifest.rows(part), len(manifest.class_names))
         if part not in scores or scores[part].shape != shape:
-            raise DamagedObjectError(f"{key} in {output.uri} holds no {part} scores of shape {shape}; train again")
+            raise DamagedObjectError(
+                f"{key} in {output.uri} holds no {part} scores of shape {shape}; train again"
+            )
     return scores
 
 

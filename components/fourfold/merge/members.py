@@ -1,5 +1,6 @@
 """The models to be merged: loaded, checked to be of one structure, their weights named by place and role."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ class Member:
         name: for errors.
         weights: by place and role, in graph order (``model.weights``).
         structure: of its graph, a line a layer (``model.weights.structure``).
-        layer_names: of its layers, in graph order.
+        layer_names: that users gave its layers, in graph order; empty for a layer that Keras named.
         rows: that it was trained on.
     """
 
@@ -31,8 +32,8 @@ def check(members: Sequence[Member]) -> None:
     """Makes sure that members can be merged.
 
     Raises:
-        InvalidInputError: there are none, their structures differ, the names that users gave their layers contradict
-            their places, or a weight is not finite. The error names the member and the layer.
+        InvalidInputError: there are none, their structures differ, the names that users gave their layers
+            contradict their places, or a weight is not finite. The error names the member and the layer.
     """
     if not members:
         raise InvalidInputError("there is no model to merge")
@@ -43,15 +44,26 @@ def check(members: Sequence[Member]) -> None:
                 f"{member.name} has not the structure of {first.name}, so their weights cannot be merged:"
                 + _difference(first, member)
             )
-        if set(member.layer_names) == set(first.layer_names) and member.layer_names != first.layer_names:
-            raise InvalidInputError(
-                f"{member.name} has the layers of {first.name} in another order ({', '.join(member.layer_names)} against "
-                f"{', '.join(first.layer_names)}): which belong together, those of one name or of one place? Rename them"
-            )
+        for place, name in enumerate(member.layer_names):
+            if name and name in first.layer_names and first.layer_names[place] != name:
+                raise InvalidInputError(
+                    f"{member.name} has the layers of {first.name} in another order "
+                    f"({_named(member)} against {_named(first)}): "
+                    "which belong together, those of one name or of one place? Rename them"
+                )
     for member in members:
         for name, value in member.weights.items():
-            if value.dtype.kind == "f" and not np.isfinite(value).all():
+            if is_floating(value) and not np.isfinite(value).all():
                 raise InvalidInputError(f"{member.name}: {name} holds NaN or infinity; leave this model out")
+
+
+def is_floating(value: np.ndarray) -> bool:
+    """True for floating-point numbers of any width, also those that NumPy itself does not know (bfloat16)."""
+    return "float" in value.dtype.name
+
+
+def _named(member: Member) -> str:
+    return ", ".join(name or "-" for name in member.layer_names)
 
 
 def _difference(first: Member, other: Member) -> str:
@@ -79,11 +91,12 @@ def average(members: Sequence[Member], shares: Sequence[float]) -> dict[str, np.
     """
     mean = {}
     for name, value in members[0].weights.items():
-        if value.dtype.kind == "f":
-            total = np.zeros(value.shape, dtype=np.float64)
-            for member, share in zip(members, shares, strict=True):
-                total += share * member.weights[name].astype(np.float64)
-            mean[name] = total.astype(value.dtype)
+        if is_floating(value):
+            terms = (
+                share * member.weights[name].astype(np.float64)
+                for member, share in zip(members, shares, strict=True)
+            )
+            mean[name] = functools.reduce(np.add, terms).astype(value.dtype)
         else:
             mean[name] = value.copy()
     return mean

@@ -8,7 +8,9 @@ from fourfold.merge.members import Member, average
 
 
 def merge(members: Sequence[Member]) -> dict[str, np.ndarray]:
-    """Every member counts the same: W = (W_1 + ... + W_K) / K (Utans, 1996, "Weight averaging for neural networks").
+    """Every member counts the same: W = (W_1 + ... + W_K) / K.
+
+    Utans, 1996, "Weight averaging for neural networks and local resampling schemes".
 
     Args:
         members: of one structure.

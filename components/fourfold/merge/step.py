@@ -1,4 +1,4 @@
-"""The story of the step: find the models that were trained apart, merge them by every rule, measure each result."""
+"""The story of the step: find the models that were trained apart, merge them by every rule, measure each."""
 
 from collections.abc import Sequence
 
@@ -39,14 +39,17 @@ def merge(store: str, fingerprint: str, trainings: Sequence[str], output: str) -
             merged = _merge(store, fingerprint, source, trained, target)
             break
     else:
-        merged = Merged(members=0, said=["No scenario trained several models apart, so there was nothing to merge."])
+        merged = Merged(
+            members=0, said=["No scenario trained several models apart, so there was nothing to merge."]
+        )
     target.write(keys.MERGED, to_json(merged))
     return merged
 
 
 def _merge(store: str, fingerprint: str, source: Store, trained: Trained, target: Store) -> Merged:
     models = [
-        scoring.from_bytes(source.read(keys.model(index)), keys.model(index)) for index in range(trained.models)
+        scoring.from_bytes(source.read(keys.model(index)), keys.model(index))
+        for index in range(trained.models)
     ]
     rows = {report.model: report.rows for report in trained.reports}
     members = [_member(f"model {index}", model, rows[index]) for index, model in enumerate(models)]
@@ -69,14 +72,14 @@ def _member(name: str, model: keras.Model, rows: int) -> match.Member:
         name=name,
         weights={key: np.array(value) for key, value in weights.arrays(model).items()},
         structure=tuple(weights.structure(model)),
-        layer_names=tuple(layer.name for layer in model.layers),
+        layer_names=tuple(weights.given_names(model)),
         rows=rows,
     )
 
 
 def _said(members: Sequence[match.Member]) -> list[str]:
     statistics = [name for name in members[0].weights if "/moving_" in name]
-    kept = [name for name, value in members[0].weights.items() if value.dtype.kind != "f"]
+    kept = [name for name, value in members[0].weights.items() if not match.is_floating(value)]
     said = []
     if statistics:
         said.append(f"BatchNorm's moving statistics were averaged like weights ({len(statistics)} arrays).")

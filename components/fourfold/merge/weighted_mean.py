@@ -24,7 +24,11 @@ def merge(members: Sequence[Member]) -> dict[str, np.ndarray]:
     total = sum(counts)
     for member in members:
         if not (np.isfinite(member.rows) and member.rows >= 0):
-            raise InvalidInputError(f"{member.name} was trained on {member.rows} rows: a count must be 0 or more")
+            raise InvalidInputError(
+                f"{member.name} was trained on {member.rows} rows: a count must be 0 or more"
+            )
     if total == 0:
-        raise InvalidInputError(f"no member was trained on any row (rows: {counts}): there are no weights to give them")
+        raise InvalidInputError(
+            f"no member was trained on any row (rows: {counts}): there are no weights to give them"
+        )
     return average(members, [count / total for count in counts])

@@ -1,6 +1,6 @@
 """What is learnt: the network, its weights as named arrays, and how well it does.
 
-``network`` builds it, ``weights`` names each variable by its place in the graph and its role, ``scoring`` predicts,
-``measures`` turns predictions into numbers and is plain NumPy. ``network``, ``weights`` and ``scoring`` import Keras; a
-step that must stay slim imports ``measures`` alone.
+``network`` builds it, ``weights`` names each variable by its place in the graph and its role, ``scoring``
+predicts, ``measures`` turns predictions into numbers and is plain NumPy. ``network``, ``weights`` and
+``scoring`` import Keras; a step that must stay slim imports ``measures`` alone.
 """

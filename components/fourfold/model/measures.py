@@ -41,7 +41,7 @@ def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> float:
 
 
 def accuracy(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Share of rows whose largest score (logit or probability) is that of the right class; NaN rows count as wrong."""
+    """Share of rows whose largest score (logit or probability) is the right class's; NaN counts as wrong."""
     return float(np.mean(_predicted(scores) == labels))
 
 
@@ -76,7 +76,9 @@ def soft_vote(members: Sequence[np.ndarray]) -> np.ndarray:
         InvalidInputError: there are no members, or their shapes differ.
     """
     if not members or len({member.shape for member in members}) != 1:
-        raise InvalidInputError(f"a vote needs members with one shape, got {[member.shape for member in members]}")
+        raise InvalidInputError(
+            f"a vote needs members with one shape, got {[member.shape for member in members]}"
+        )
     return np.mean([probabilities(member) for member in members], axis=0)
 
 

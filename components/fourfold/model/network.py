@@ -8,10 +8,10 @@ OPTIMIZERS = ("adam", "sgd", "momentum")
 
 
 def build(shape: tuple[int, ...], classes: int, seed: int) -> keras.Model:
-    """A small convolutional network: two convolutions, each halved by pooling, then one dense layer of logits.
+    """A small convolutional network: two convolutions, each halved by pooling, then a dense layer of logits.
 
-    On 28 x 28 x 1 it has 9,098 weights, 784 of its features reach the dense layer, and its first loss is about
-    -log(1/classes).
+    On 28 x 28 x 1 it has 9,098 weights, 784 of its features reach the dense layer, and its first loss is
+    about -log(1/classes).
 
     Args:
         shape: of one row, (height, width, channels).

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import zipfile
 from pathlib import Path
 
 import keras
@@ -47,10 +48,16 @@ def from_bytes(data: bytes, name: str) -> keras.Model:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
+        with zipfile.ZipFile(path) as archive:
+            if broken := archive.testzip():
+                raise DamagedObjectError(f"{name} is damaged: the checksum of {broken} in it is wrong")
         model = keras.models.load_model(path, compile=False, safe_mode=True)
-    except (ValueError, OSError, KeyError, TypeError) as error:
+    except DamagedObjectError:
+        raise
+    except Exception as error:  # zipfile, zlib, h5py and Keras raise many kinds on bytes that are no model.
         raise DamagedObjectError(f"{name} cannot be loaded as a .keras model: {error}") from error
     finally:
         Path(path).unlink(missing_ok=True)
-    assert model is not None
+    if not isinstance(model, keras.Model):
+        raise DamagedObjectError(f"{name} holds a {type(model).__name__}, not a model")
     return model

@@ -1,9 +1,9 @@
 """MNIST from a list of mirrors. A file has its name only once its content is known to be right."""
 
 import hashlib
-import os
+import http.client
+import shutil
 import tempfile
-import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ MD5_OF_UNCOMPRESSED = {
     "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
     "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
 }
-"""The published MD5 of MNIST's four files; it tells a wrong file from a right one and is no defence against an attacker."""
+"""The published MD5 of MNIST's files: tells a wrong file from a right one, is no defence against attack."""
 
 
 def md5(data: bytes) -> str:
@@ -40,27 +40,24 @@ def fetch_mnist(folder: Path, mirrors: Sequence[str] = MIRRORS, seconds: float =
         seconds: how long a mirror may be silent.
 
     Raises:
+        InvalidInputError: the folder cannot be written.
         FourfoldError: no mirror gave a right file; the error says what each of them did.
     """
+    wrong = {
+        name: digest
+        for name, digest in MD5_OF_UNCOMPRESSED.items()
+        if not _is_right(folder / f"{name}.gz", digest)
+    }
+    if not wrong:
+        return
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        parts = tempfile.TemporaryDirectory(dir=folder, prefix=".part-")
     except OSError as error:
-        raise InvalidInputError(f"cannot make {folder} for MNIST: {error.strerror or error}") from error
-    for name, digest in MD5_OF_UNCOMPRESSED.items():
-        target = folder / f"{name}.gz"
-        if target.exists() and _is_right(target, digest):
-            continue
-        faults = []
-        for mirror in mirrors:
-            fault = _fetch(mirror.rstrip("/") + f"/{name}.gz", target, digest, seconds)
-            if fault is None:
-                break
-            faults.append(fault)
-        else:
-            raise FourfoldError(
-                f"MNIST's {name}.gz could not be fetched:\n  " + "\n  ".join(faults) + "\n"
-                "Put the four files into a folder by hand and name it in FOURFOLD_DATA, or use --data sample."
-            )
+        raise InvalidInputError(f"cannot write MNIST into {folder}: {error.strerror or error}") from error
+    with parts as part_folder:
+        for name, digest in wrong.items():
+            _fetch_any(mirrors, Path(part_folder) / f"{name}.gz", folder, digest, seconds)
 
 
 def _is_right(path: Path, digest: str) -> bool:
@@ -70,20 +67,27 @@ def _is_right(path: Path, digest: str) -> bool:
         return False
 
 
-def _fetch(url: str, target: Path, digest: str, seconds: float) -> str | None:
-    """Fetches one file; returns what was wrong, or None."""
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=".part-")
-    part = Path(name)
+def _fetch_any(mirrors: Sequence[str], part: Path, folder: Path, digest: str, seconds: float) -> None:
+    """Fetches one file from the first mirror that gives it right, and moves it into the folder."""
+    faults = []
+    for mirror in mirrors:
+        fault = _fetch(f"{mirror.rstrip('/')}/{part.name}", part, digest, seconds)
+        if fault is None:
+            part.replace(folder / part.name)
+            return
+        faults.append(fault)
+    raise FourfoldError(
+        f"MNIST's {part.name} could not be fetched:\n  " + "\n  ".join(faults) + "\n"
+        "Put the four files into a folder by hand and name it in FOURFOLD_DATA, or use --data sample."
+    )
+
+
+def _fetch(url: str, part: Path, digest: str, seconds: float) -> str | None:
+    """Fetches one file to ``part``; returns what was wrong, or None."""
     try:
-        with os.fdopen(handle, "wb") as file, urllib.request.urlopen(url, timeout=seconds) as answer:
-            while piece := answer.read(1 << 20):
-                file.write(piece)
+        with part.open("wb") as file, urllib.request.urlopen(url, timeout=seconds) as answer:
+            shutil.copyfileobj(answer, file)
         found = md5(idx.uncompressed(part))
-        if found != digest:
-            return f"{url}: the content is not MNIST's (MD5 {found}, expected {digest})"
-        part.replace(target)
-        return None
-    except (OSError, urllib.error.URLError, InvalidInputError) as error:
-        return f"{url}: {str(error).replace(str(part), 'what came')}"
-    finally:
-        part.unlink(missing_ok=True)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return f"{url}: {str(error).replace(str(part), 'what came') or type(error).__name__}"
+    return None if found == digest else f"{url}: the content is not MNIST's (MD5 {found}, expected {digest})"

@@ -1,11 +1,12 @@
 """IDX files, gzip or plain, as MNIST comes in them. The content decides which it is, not the name.
 
-Format: LeCun, Cortes, Burges, "The MNIST database of handwritten digits": two zero bytes, the type, the number of
-dimensions, each dimension as a big-endian uint32, then the values.
+Format: LeCun, Cortes, Burges, "The MNIST database of handwritten digits": two zero bytes, the type, the
+number of dimensions, each dimension as a big-endian uint32, then the values.
 """
 
 import gzip
 import hashlib
+import math
 import struct
 import zlib
 from dataclasses import dataclass
@@ -57,7 +58,9 @@ def uncompressed(path: Path) -> bytes:
             raise InvalidInputError(f"{path} is damaged gzip ({error}); fetch it again") from error
     if data.lstrip()[:1] == b"<":
         start = data.lstrip()[:15].decode("ascii", "replace")
-        raise InvalidInputError(f"{path} is a web page (it starts with {start!r}), not an IDX file; fetch it again")
+        raise InvalidInputError(
+            f"{path} is a web page (it starts with {start!r}), neither gzip nor IDX; fetch it again"
+        )
     return data
 
 
@@ -69,25 +72,31 @@ def read(path: Path, dimensions: int) -> IdxFile:
         dimensions: 1 for labels, 3 for images.
 
     Raises:
-        InvalidInputError: the file is not whole, has bytes too many, or is not IDX of unsigned bytes with so many
-            dimensions. The error names the file, what was found and what was expected.
+        InvalidInputError: the file is not whole, has bytes too many, or is not IDX of unsigned bytes with so
+            many dimensions. The error names the file, what was found and what was expected.
     """
     data, wanted = uncompressed(path), KINDS[dimensions]
     if len(data) < 4:
         raise InvalidInputError(f"{path} has {len(data)} bytes: too short for an IDX file")
     zero, kind, found = struct.unpack(">HBB", data[:4])
     if zero != 0 or found == 0:
-        raise InvalidInputError(f"{path} starts with {data[:4].hex()}, which is not the magic number of an IDX file")
+        raise InvalidInputError(
+            f"{path} starts with {data[:4].hex()}, which is not the magic number of an IDX file"
+        )
     if kind != UNSIGNED_BYTE:
-        raise InvalidInputError(f"{path} holds IDX values of type 0x{kind:02x}; only unsigned bytes (0x08) are read")
+        raise InvalidInputError(
+            f"{path} holds IDX values of type 0x{kind:02x}; only unsigned bytes (0x08) are read"
+        )
     if found != dimensions:
         is_what = f", which are {KINDS[found]}: are the two files swapped?" if found in KINDS else ""
-        raise InvalidInputError(f"{path} should hold {wanted} ({dimensions} dimensions) but has {found}{is_what}")
+        raise InvalidInputError(
+            f"{path} should hold {wanted} ({dimensions} dimensions) but has {found}{is_what}"
+        )
     header = 4 + 4 * dimensions
     if len(data) < header:
         raise InvalidInputError(f"{path} is cut inside its header: {len(data)} of {header} bytes")
     shape = struct.unpack(f">{dimensions}I", data[4:header])
-    expected, got = int(np.prod(shape, dtype=np.int64)), len(data) - header
+    expected, got = math.prod(shape), len(data) - header
     if got != expected:
         fault = "is cut" if got < expected else "has bytes after its end"
         raise InvalidInputError(

@@ -42,8 +42,9 @@ def read(data: str) -> Source:
     """Reads and checks a source.
 
     Args:
-        data: ``sample`` (the first 10,000 training and 2,000 test rows of MNIST), ``mnist`` (all of it, from the folder
-            that FOURFOLD_DATA names, else downloaded), or the path of a folder with the four IDX files.
+        data: ``sample`` (the first 10,000 training and 2,000 test rows of MNIST), ``mnist`` (all of it, from
+            the folder that FOURFOLD_DATA names, else downloaded), or the path of a folder with the four IDX
+            files.
 
     Raises:
         InvalidInputError: there is no such source, or something in it is wrong.
@@ -56,8 +57,8 @@ def read(data: str) -> Source:
     folder = Path(data)
     if not data or not folder.is_dir():
         raise InvalidInputError(
-            f"--data {data!r} is no folder: use 'sample', 'mnist', or the path of a folder with the four IDX files "
-            f"({', '.join(download.MD5_OF_UNCOMPRESSED)}, each plain or .gz)"
+            f"--data {data!r} is no folder: use 'sample', 'mnist', or the path of a folder with the four IDX "
+            f"files ({', '.join(download.MD5_OF_UNCOMPRESSED)}, each plain or .gz)"
         )
     return read_idx_folder(folder, name=folder.resolve().name)
 
@@ -93,16 +94,18 @@ def read_idx_folder(folder: Path, name: str, md5s: dict[str, str] | None = None)
     for file in download.MD5_OF_UNCOMPRESSED:
         path = _find(folder, file)
         if path is None:
-            raise InvalidInputError(f"{folder} has no {file} and no {file}.gz: an IDX source is these four files: "
-                                    f"{', '.join(download.MD5_OF_UNCOMPRESSED)}")  # fmt: skip
+            raise InvalidInputError(
+                f"{folder} has no {file} and no {file}.gz: an IDX source is these four files: "
+                f"{', '.join(download.MD5_OF_UNCOMPRESSED)}"
+            )
         paths[file] = path
     if md5s:
         for file, path in paths.items():
             found = download.md5(idx.uncompressed(path))
             if found != md5s[file]:
                 raise InvalidInputError(
-                    f"{path} is not MNIST's {file} (MD5 {found}, expected {md5s[file]}): name the folder itself in "
-                    "--data to read other data"
+                    f"{path} is not MNIST's {file} (MD5 {found}, expected {md5s[file]}): name the folder "
+                    "itself in --data to read other data"
                 )
     train_images, train_labels, test_images, test_labels = (
         idx.read(path, dimensions=3 if "images" in file else 1) for file, path in paths.items()
@@ -155,7 +158,9 @@ def check_labels(labels: np.ndarray, classes: int, name: str) -> np.ndarray:
         InvalidInputError: a label is not a whole number from 0 to ``classes - 1``; the error says which row.
     """
     if labels.ndim != 1 or labels.dtype.kind not in "iuf":
-        raise InvalidInputError(f"{name}: labels must be one whole number a row, got {labels.dtype} {labels.shape}")
+        raise InvalidInputError(
+            f"{name}: labels must be one whole number a row, got {labels.dtype} {labels.shape}"
+        )
     with np.errstate(invalid="ignore"):
         wrong = ~((labels >= 0) & (labels < classes) & (labels == np.floor(labels)))
     if wrong.any():

@@ -1,7 +1,6 @@
 """Deals the training rows to shards. Pure: row numbers from labels, a rule and a seed."""
 
 import hashlib
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -11,17 +10,22 @@ from fourfold.contract.records import Split
 from fourfold.store.formats import array_to_bytes, sha256
 
 RULES = "contiguous | sizes:80,20 | dirichlet:0.5 | skew:90,10 | disjoint"
+LARGEST = 1_000_000_000
+"""The largest number that a rule may have; beyond what anyone needs, below where sums of floats go wrong."""
 
 
-def split(rule: str, labels: np.ndarray, classes: int, workers: int, seed: int) -> tuple[Split, list[np.ndarray]]:
+def split(
+    rule: str, labels: np.ndarray, classes: int, workers: int, seed: int
+) -> tuple[Split, list[np.ndarray]]:
     """Deals rows to shards: every row to exactly one, no shard empty.
 
     Args:
         rule: ``contiguous``: blocks of equal size; where rows do not divide, the first blocks have one more.
             ``sizes:80,20``: blocks in these proportions, one number a worker.
-            ``dirichlet:A``: each class is dealt in proportions drawn from Dir(A, ..., A) (Hsu, Qi, Brown, 2019).
-            ``skew:P,Q`` (P + Q = 100): classes are dealt to owners in blocks; of each class the owner gets P % of the rows,
-            the others share Q %.
+            ``dirichlet:A``: each class is dealt in proportions drawn from Dir(A, ..., A) (Hsu, Qi, Brown,
+                2019).
+            ``skew:P,Q`` (P + Q = 100): classes are dealt to owners in blocks; of each class the owner gets P
+            % of the rows, the others share Q %.
             ``disjoint``: each class has one owner, who gets all its rows.
         labels: [n] int32.
         classes: number of classes.
@@ -32,10 +36,13 @@ def split(rule: str, labels: np.ndarray, classes: int, workers: int, seed: int) 
         The description, and the row numbers of each shard, ascending, [n_k] int64.
 
     Raises:
-        InvalidInputError: the rule is unknown or does not fit, or a shard would be empty.
+        InvalidInputError: the rule is unknown or does not fit, a shard would be empty, ``workers`` is below
+            1, or ``seed`` below 0.
     """
     name, _, argument = rule.partition(":")
     rows = len(labels)
+    if workers < 1 or seed < 0:
+        raise InvalidInputError(f"workers must be at least 1 and seed at least 0, got {workers} and {seed}")
     if rows < workers:
         raise InvalidInputError(f"{rows} rows cannot be dealt to {workers} workers: each needs at least one")
     deal = _RULES.get(name)
@@ -47,26 +54,30 @@ def split(rule: str, labels: np.ndarray, classes: int, workers: int, seed: int) 
     empty = [str(index) for index, size in enumerate(sizes) if size == 0]
     if empty:
         raise InvalidInputError(
-            f"split {rule!r} leaves worker {', '.join(empty)} without rows (rows a worker: {sizes}; rows a class: "
-            f"{np.bincount(labels, minlength=classes).tolist()}): use more rows, fewer workers or a milder split"
+            f"split {rule!r} leaves worker {', '.join(empty)} without rows (rows a worker: {sizes}; "
+            f"rows a class: {np.bincount(labels, minlength=classes).tolist()}): "
+            "use more rows, fewer workers or a milder split"
         )
     digest = sha256(array_to_bytes(np.concatenate(shards).astype(np.int64)))
-    name_of = hashlib.sha256(f"{digest}:{sizes}".encode()).hexdigest()[:16]
-    return Split(name_of, rule, seed, sizes, counts, digest, said), shards
+    drawn = seed if name in _DRAWN else 0
+    name_of = hashlib.sha256(f"{rule}:{drawn}:{digest}:{sizes}".encode()).hexdigest()[:16]
+    return Split(name_of, rule, drawn, sizes, counts, digest, said), shards
 
 
 def _numbers(argument: str, rule: str) -> list[float]:
     try:
         numbers = [float(part) for part in argument.split(",")]
     except ValueError as error:
-        raise InvalidInputError(f"split {rule!r}: {argument!r} are not numbers; use one of {RULES}") from error
-    if not all(math.isfinite(number) and number >= 0 for number in numbers):
-        raise InvalidInputError(f"split {rule!r}: numbers must be finite and not negative")
+        raise InvalidInputError(
+            f"split {rule!r}: {argument!r} are not numbers; use one of {RULES}"
+        ) from error
+    if not all(0 <= number <= LARGEST for number in numbers):
+        raise InvalidInputError(f"split {rule!r}: its numbers must be from 0 to {LARGEST:,}")
     return numbers
 
 
 def _blocks(rows: int, shares: list[float]) -> list[np.ndarray]:
-    """Row numbers in consecutive blocks by largest remainder, the earlier block first where remainders are equal."""
+    """Row numbers in consecutive blocks by largest remainder, the earlier block first where equal."""
     exact = np.array(shares) / sum(shares) * rows
     sizes = np.floor(exact + 1e-9).astype(int)
     for index in np.argsort(-(exact - sizes), kind="stable")[: rows - sizes.sum()]:
@@ -79,13 +90,17 @@ def _contiguous(argument, rule, labels, classes, workers, rng):
     sizes = [len(shard) for shard in shards]
     if sizes[0] == sizes[-1]:
         return shards, []
-    return shards, [f"{len(labels)} rows do not divide by {workers} workers: dealt {', '.join(map(str, sizes))}"]
+    return shards, [
+        f"{len(labels)} rows do not divide by {workers} workers: dealt {', '.join(map(str, sizes))}"
+    ]
 
 
 def _sizes(argument, rule, labels, classes, workers, rng):
     shares = _numbers(argument, rule)
     if len(shares) != workers or sum(shares) == 0:
-        raise InvalidInputError(f"split {rule!r} names {len(shares)} sizes for {workers} workers: one number a worker")
+        raise InvalidInputError(
+            f"split {rule!r} names {len(shares)} sizes for {workers} workers: one number a worker"
+        )
     return _blocks(len(labels), shares), []
 
 
@@ -113,12 +128,16 @@ def _skew(argument, rule, labels, classes, workers, rng):
 
 def _disjoint(argument, rule, labels, classes, workers, rng):
     owners = [_owner(label, classes, workers, rule) for label in range(classes)]
-    return _by_class(labels, classes, lambda label: [float(w == owners[label]) for w in range(workers)], workers), []
+    return _by_class(
+        labels, classes, lambda label: [float(w == owners[label]) for w in range(workers)], workers
+    ), []
 
 
 def _owner(label: int, classes: int, workers: int, rule: str) -> int:
     if workers > classes:
-        raise InvalidInputError(f"split {rule!r} deals {classes} classes to {workers} workers: use at most {classes}")
+        raise InvalidInputError(
+            f"split {rule!r} deals {classes} classes to {workers} workers: use at most {classes}"
+        )
     return label * workers // classes
 
 
@@ -141,4 +160,5 @@ _RULES = {
     "skew": _skew,
     "disjoint": _disjoint,
 }
+_DRAWN = {"dirichlet"}
 _WITH_ARGUMENT = {"sizes", "dirichlet", "skew"}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fourfold.contract import events, keys
-from fourfold.contract.errors import DamagedObjectError, InvalidInputError, MissingObjectError, StoreError
+from fourfold.contract.errors import DamagedObjectError, InvalidInputError, MissingObjectError
 from fourfold.contract.records import DatasetManifest, Split
 from fourfold.prepare import source as sources
 from fourfold.prepare.split import split as deal
@@ -40,7 +40,7 @@ def prepare(
     workers: int = 2,
     seed: int = 0,
 ) -> Prepared:
-    """Prepares a data set and its split. The same settings again find what is there; any other settings never do.
+    """Prepares a data set and its split; the same settings find what is there, other settings never do.
 
     Args:
         store: URI of the store.
@@ -56,14 +56,18 @@ def prepare(
         InvalidInputError: an argument or the source is wrong; nothing was written.
         StoreError: the store could not be written.
     """
-    for name, value, least in (("rows", rows, 1), ("holdout", holdout, 1), ("rows-per-batch", rows_per_batch, 1)):
+    for name, value, least in (
+        ("rows", rows, 1),
+        ("holdout", holdout, 1),
+        ("rows-per-batch", rows_per_batch, 1),
+    ):
         if value < least:
             raise InvalidInputError(f"{name} must be at least {least}, got {value}")
     source = sources.read(data)
     if rows + holdout > len(source.train_y):
         raise InvalidInputError(
-            f"rows {rows:,} + hold-out {holdout:,} = {rows + holdout:,}, but {source.name} has {len(source.train_y):,} "
-            "training rows: take fewer rows, or a larger source such as --data mnist"
+            f"rows {rows:,} + hold-out {holdout:,} = {rows + holdout:,}, but {source.name} has "
+            f"{len(source.train_y):,} training rows: take fewer rows, or a larger source such as --data mnist"
         )
     labels = source.train_y[:rows]
     described, shards = deal(split, labels, len(source.class_names), workers, seed)
@@ -127,12 +131,9 @@ def _find(store: Store, name: str) -> DatasetManifest | None:
     except MissingObjectError:
         return None
     except DamagedObjectError as error:
-        faults = [str(error)]
-    except StoreError:
-        raise
-    else:
-        if not faults:
-            return manifest
+        manifest, faults = None, [str(error)]
+    if not faults:
+        return manifest
     for fault in faults[:3]:
         events.say("said", message=f"rebuilding the cached batches: {fault}")
     store.delete(keys.dataset_manifest(name))

@@ -1,4 +1,4 @@
-"""Pictures as SVG that takes its colours from the page, so that it can be read in light, in dark and in print."""
+"""Pictures as SVG that takes its colours from the page: readable in light, in dark and in print."""
 
 import io
 import re
@@ -10,11 +10,11 @@ matplotlib.use("svg")
 
 from matplotlib import pyplot as plt  # noqa: E402
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.size": 11,
     "font.family": "sans-serif",
     "svg.fonttype": "none",
-    "svg.hashsalt": "fourfold",
+    "text.parse_math": False,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
@@ -40,14 +40,21 @@ def curves(scenarios: dict[str, Any]) -> str:
     with plt.rc_context(STYLE):
         figure, (left, right) = plt.subplots(1, 2, figsize=(9.4, 3.4), layout="constrained")
         for place, (name, scenario) in enumerate(scenarios.items()):
-            look = {"color": COLOURS[place % 7], "marker": MARKERS[place % 7], "markersize": 4.5, "linewidth": 1.6}
+            look = {
+                "color": COLOURS[place % 7],
+                "marker": MARKERS[place % 7],
+                "markersize": 4.5,
+                "linewidth": 1.6,
+            }
             for index, model in enumerate(scenario["models"]):
                 several = len(scenario["models"]) > 1
                 label = f"{name} {index}" if several else name
                 dashes = ("-", "--", ":", "-.")[index % 4]
                 epochs = range(1, len(model["epochs"]) + 1)
                 left.plot(epochs, [e["loss"] for e in model["epochs"]], dashes, label=label, **look)
-                right.plot(epochs, [100 * e["accuracy"] for e in model["epochs"]], dashes, label=label, **look)
+                right.plot(
+                    epochs, [100 * e["accuracy"] for e in model["epochs"]], dashes, label=label, **look
+                )
         left.set_ylabel("training loss (nats)")
         right.set_ylabel("training accuracy (%)")
         for axes in (left, right):
@@ -95,7 +102,14 @@ def classes(table: list[list[int]], names: list[str]) -> str:
         figure, axes = plt.subplots(figsize=(9.4, 0.9 + 0.38 * len(table)), layout="constrained")
         for shard, row in enumerate(table):
             for label, count in enumerate(row):
-                axes.barh(shard, 0.96, left=label - 0.48, height=0.9, color=COLOURS[0], alpha=0.06 + 0.5 * count / most)
+                axes.barh(
+                    shard,
+                    0.96,
+                    left=label - 0.48,
+                    height=0.9,
+                    color=COLOURS[0],
+                    alpha=0.06 + 0.5 * count / most,
+                )
                 axes.text(label, shard, str(count), ha="center", va="center", fontsize=10)
         axes.set_xticks(range(len(names)), names)
         axes.set_yticks(range(len(table)), [f"worker {shard}" for shard in range(len(table))])
@@ -108,16 +122,21 @@ def classes(table: list[list[int]], names: list[str]) -> str:
 
 
 def _svg(figure: Any, title: str) -> str:
-    """The figure's ``<svg>``: black becomes the page's text colour, sizes follow the page, and it has a title."""
+    """The figure's ``<svg>``: black becomes the page's text colour, sizes follow the page, it has a title."""
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
+    # The salt makes ids the same in every run, and others in every picture of a page.
+    with plt.rc_context({"svg.hashsalt": title}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
     plt.close(figure)
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'<g id="[^"]*"', "<g", text)
     text = text.replace("#000000", "currentColor").replace("#b0b0b0", "currentColor")
     # Text without a fill of its own is black whatever the page is.
-    text = text.replace("<style type=\"text/css\">*{", "<style type=\"text/css\">.picture text{fill:currentColor} *{")
+    text = text.replace(
+        '<style type="text/css">*{', '<style type="text/css">.picture text{fill:currentColor} *{'
+    )
     text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
     text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
     label = f'role="img" aria-label="{title}" preserveAspectRatio="xMinYMin meet"'

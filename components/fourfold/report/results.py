@@ -1,5 +1,6 @@
 """Gathers a run's numbers into ``results.json``. Pure; fields are only ever added."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -38,8 +39,8 @@ def build(
         images: of the steps, where they ran in containers.
 
     Returns:
-        JSON values: ``schema``, ``manifest``, ``data``, ``scenarios``, ``merge``, ``references``. Numbers that are not
-        finite are null.
+        JSON values: ``schema``, ``manifest``, ``data``, ``scenarios``, ``merge``, ``references``. Numbers
+        that are not finite are null.
     """
     by_name = {evaluation.trained.training.scenario: evaluation for evaluation in evaluations}
     ordered = {name: by_name[name] for name in plans.names() if name in by_name}
@@ -131,12 +132,22 @@ def _accuracy_and_loss(score: ModelScore) -> dict[str, float | None]:
 def _references(evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
     """What a merged model is to be held against. The best solo is chosen by the hold-out rows."""
     apart = next(
-        (e for name, e in evaluations.items() if plans.scenario(name).merges_after_training and len(e.models) > 1), None
+        (
+            e
+            for name, e in evaluations.items()
+            if plans.scenario(name).merges_after_training and len(e.models) > 1
+        ),
+        None,
     )
     whole = next((e for name, e in evaluations.items() if plans.scenario(name).model == "one"), None)
-    best = max(apart.models, key=lambda m: (m.holdout_accuracy, -(m.holdout_loss or 0.0))) if apart else None
+    best = max(apart.models, key=_on_holdout) if apart else None
     return {
         "best_solo": _accuracy_and_loss(best) if best else None,
         "ensemble": _accuracy_and_loss(apart.vote) if apart and apart.vote else None,
         "all_data": _accuracy_and_loss(whole.models[0]) if whole else None,
     }
+
+
+def _on_holdout(score: ModelScore) -> tuple[float, float]:
+    """The more the better; a loss that is not a number is worse than any."""
+    return score.holdout_accuracy, -math.inf if score.holdout_loss is None else -score.holdout_loss

@@ -1,7 +1,8 @@
-"""The batch cache: data sets of ready batches under a fingerprint, written once, verified whenever they are read.
+"""The batch cache: data sets of ready batches under a fingerprint, written once, verified whenever read.
 
-Layout, readable with NumPy alone: ``datasets/<fingerprint>/<part>/<index>.x.npy`` and ``.y.npy`` (see ``contract.keys``)
-beside a JSON manifest that lists each cached batch with its sha256. The manifest is written last.
+Layout, readable with NumPy alone: ``datasets/<fingerprint>/<part>/<index>.x.npy`` and ``.y.npy`` (see
+``contract.keys``) beside a JSON manifest that lists each cached batch with its sha256. The manifest is
+written last.
 """
 
 import hashlib
@@ -91,7 +92,9 @@ def read_manifest(store: Store, name: str) -> DatasetManifest:
             "or prepare the data again into another store"
         )
     if manifest.fingerprint != name:
-        raise DamagedObjectError(f"{key} is the manifest of {manifest.fingerprint}; delete it and prepare again")
+        raise DamagedObjectError(
+            f"{key} is the manifest of {manifest.fingerprint}; delete it and prepare again"
+        )
     return manifest
 
 
@@ -148,7 +151,7 @@ def _read_batch(
     for array in ("x", "y"):
         key = keys.batch(manifest.fingerprint, part, batch.index, array)
         data = store.read(key)
-        if sha256(data) != batch.sha256[array]:
+        if sha256(data) != batch.sha256.get(array):
             raise DamagedObjectError(
                 f"{key} in {store.uri} is damaged: its sha256 is not that of the manifest; "
                 "prepare the data again to rebuild it"
@@ -163,7 +166,7 @@ def _read_batch(
 
 
 def write_split(store: Store, name: str, split: Split, shards: list[np.ndarray]) -> None:
-    """Writes a split beside its data set, the description last.
+    """Writes a split beside its data set, the description last; one that is there already stays.
 
     Args:
         store: that holds the data set.
@@ -171,6 +174,11 @@ def write_split(store: Store, name: str, split: Split, shards: list[np.ndarray])
         split: its description.
         shards: row numbers [n_k] int64 of each shard.
     """
+    try:
+        if read_split(store, name, split.id)[0] == split:
+            return
+    except (MissingObjectError, DamagedObjectError):
+        pass  # None there, or one to be replaced.
     store.write(keys.split_rows(name, split.id), array_to_bytes(np.concatenate(shards).astype(np.int64)))
     store.write(keys.split(name, split.id), to_json(split))
 
@@ -185,10 +193,14 @@ def read_split(store: Store, name: str, split_id: str) -> tuple[Split, list[np.n
         MissingObjectError: there is no such split.
         DamagedObjectError: its row numbers are not those of the description.
     """
-    key = keys.split(name, split_id)
+    key, rows_key = keys.split(name, split_id), keys.split_rows(name, split_id)
     split = from_json(Split, store.read(key), key)
-    data = store.read(keys.split_rows(name, split_id))
+    data = store.read(rows_key)
     if sha256(data) != split.rows_sha256:
-        raise DamagedObjectError(f"{keys.split_rows(name, split_id)} is damaged; prepare the data again")
-    rows = array_from_bytes(data, keys.split_rows(name, split_id))
+        raise DamagedObjectError(f"{rows_key} is damaged; prepare the data again")
+    rows = array_from_bytes(data, rows_key)
+    if sum(split.sizes) != len(rows):
+        raise DamagedObjectError(
+            f"{key} is damaged: its sizes {split.sizes} do not make {len(rows)} rows; prepare the data again"
+        )
     return split, np.split(rows, np.cumsum(split.sizes)[:-1])

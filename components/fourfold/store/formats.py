@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import tokenize
 
 import numpy as np
 import safetensors
@@ -19,7 +20,7 @@ def sha256(data: bytes) -> str:
 def array_to_bytes(array: np.ndarray) -> bytes:
     """An array in NumPy's ``.npy`` format, C order."""
     buffer = io.BytesIO()
-    npy.write_array(buffer, np.ascontiguousarray(array), allow_pickle=False)
+    npy.write_array(buffer, np.asarray(array, order="C"), allow_pickle=False)
     return buffer.getvalue()
 
 
@@ -36,7 +37,8 @@ def array_from_bytes(data: bytes, name: str) -> np.ndarray:
     buffer = io.BytesIO(data)
     try:
         array = npy.read_array(buffer, allow_pickle=False)
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, TypeError, SyntaxError, tokenize.TokenError) as error:
+        # NumPy reads the header as Python: a damaged one may be no Python, or name no dtype.
         raise DamagedObjectError(f"{name} is not a .npy array: {error}") from error
     if buffer.tell() != len(data):
         raise DamagedObjectError(f"{name} has {len(data) - buffer.tell()} bytes after its array")
@@ -45,16 +47,18 @@ def array_from_bytes(data: bytes, name: str) -> np.ndarray:
 
 def arrays_to_bytes(arrays: dict[str, np.ndarray]) -> bytes:
     """Named arrays in the safetensors format."""
-    return safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    return safetensors.numpy.save({name: np.asarray(array, order="C") for name, array in arrays.items()})
 
 
 def arrays_from_bytes(data: bytes, name: str) -> dict[str, np.ndarray]:
     """The named arrays in safetensors bytes.
 
     Raises:
-        DamagedObjectError: the bytes are not a whole safetensors file.
+        DamagedObjectError: the bytes are not a whole safetensors file of types that NumPy has.
     """
     try:
         return safetensors.numpy.load(data)
     except (safetensors.SafetensorError, ValueError) as error:
         raise DamagedObjectError(f"{name} is not a safetensors file: {error}") from error
+    except KeyError as error:
+        raise DamagedObjectError(f"{name} holds values of type {error}, which NumPy does not have") from error

@@ -7,13 +7,20 @@ import os
 import tempfile
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from fourfold.contract.errors import InvalidInputError, MissingObjectError, StoreError
 
+_PART = ".part-"
+"""How the name of a file begins that is still being written; no object has such a name."""
+
 
 class Store(Protocol):
-    """Objects by key. Keys are relative, use ``/``, and may hold any characters but ``\\``, NUL and ``..`` parts."""
+    r"""Objects by key.
+
+    Keys are relative, use ``/``, and hold any characters but ``\`` and NUL; no part is empty, ``.`` or
+    ``..``, or begins like a file that is still being written.
+    """
 
     uri: str
 
@@ -39,11 +46,15 @@ class Store(Protocol):
         ...
 
     def list(self, prefix: str) -> list[str]:
-        """All keys below a prefix (a folder, not a part of a name), sorted."""
+        """All keys below a prefix (a folder, not a part of a name; ``""`` for all), sorted."""
         ...
 
     def delete(self, key: str) -> None:
-        """Deletes an object; no error where there is none."""
+        """Deletes an object; no error where there is none.
+
+        Raises:
+            StoreError: the store did not let it go.
+        """
         ...
 
     def below(self, prefix: str) -> "Store":
@@ -58,17 +69,22 @@ def open_store(uri: str) -> Store:
         uri: a path, or a URI with scheme ``file``.
 
     Raises:
-        InvalidInputError: the URI is empty or of another scheme.
+        InvalidInputError: the URI is empty, of another scheme, or a file's on another host.
     """
     if not uri:
-        raise InvalidInputError("the store's URI is empty: give a folder, such as ./store or file:///data/store")
-    parts = urlsplit(uri)
-    if parts.scheme == "file":
-        if parts.netloc not in ("", "localhost"):
-            raise InvalidInputError(f"{uri!r} names host {parts.netloc!r}: a file URI has three slashes, file:///path")
-        return FolderStore(Path(unquote(parts.path)))
-    if parts.scheme and "://" in uri:
-        raise InvalidInputError(f"{uri!r} has the scheme {parts.scheme!r}: use a folder or file://")
+        raise InvalidInputError(
+            "the store's URI is empty: give a folder, such as ./store or file:///data/store"
+        )
+    scheme, _, rest = uri.partition(":")
+    if scheme.lower() == "file":
+        host, slash, path = rest[2:].partition("/") if rest.startswith("//") else ("", "", rest)
+        if host not in ("", "localhost") or not slash + path:
+            raise InvalidInputError(
+                f"{uri!r} names host {host!r} and path {slash + path!r}: a file URI has three slashes, file:///path"
+            )
+        return FolderStore(Path(unquote(slash + path)))
+    if "://" in uri:
+        raise InvalidInputError(f"{uri!r} has the scheme {scheme!r}: use a folder or file:///path")
     return FolderStore(Path(uri))
 
 
@@ -94,7 +110,7 @@ class FolderStore:
         path = self._path(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=".part-")
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=_PART)
             part = Path(name)
             try:
                 with os.fdopen(handle, "wb") as file:
@@ -108,7 +124,8 @@ class FolderStore:
                 raise
         except OSError as error:
             raise StoreError(
-                f"cannot write {key} in {self.uri}: {error.strerror or error}; is the folder writable, is there room?"
+                f"cannot write {key} in {self.uri}: {error.strerror or error}; "
+                "is the folder writable, is there room?"
             ) from error
 
     def exists(self, key: str) -> bool:
@@ -117,24 +134,31 @@ class FolderStore:
 
     def list(self, prefix: str) -> list[str]:
         """See ``Store``."""
-        base = self._path(prefix) if prefix.strip("/") else self._root
+        base = self._path(prefix.rstrip("/")) if prefix.strip("/") else self._root
         if not base.is_dir():
             return []
-        files = (path for path in base.rglob("*") if path.is_file() and not path.name.startswith(".part-"))
+        files = (path for path in base.rglob("*") if path.is_file() and not path.name.startswith(_PART))
         return sorted(path.relative_to(self._root).as_posix() for path in files)
 
     def delete(self, key: str) -> None:
         """See ``Store``."""
-        self._path(key).unlink(missing_ok=True)
+        try:
+            self._path(key).unlink(missing_ok=True)
+        except NotADirectoryError:
+            return
+        except OSError as error:
+            raise StoreError(f"cannot delete {key} in {self.uri}: {error.strerror or error}") from error
 
     def below(self, prefix: str) -> "FolderStore":
         """See ``Store``."""
-        return FolderStore(self._path(prefix))
+        return FolderStore(self._path(prefix.rstrip("/")))
 
     def _path(self, key: str) -> Path:
         parts = key.split("/")
-        if not key.strip("/") or key.startswith("/") or ".." in parts or "\\" in key or "\0" in key:
+        wrong = any(part in ("", ".", "..") or part.startswith(_PART) for part in parts)
+        if wrong or "\\" in key or "\0" in key:
             raise InvalidInputError(
-                f"{key!r} is no key: a key is relative, uses '/', and has no '..', backslash or NUL"
+                f"{key!r} is no key: a key is relative, uses '/', has no empty, '.', '..' or '{_PART}' part, "
+                "no backslash and no NUL"
             )
         return self._root.joinpath(*parts)

@@ -11,7 +11,7 @@ from fourfold.contract.errors import WorkerFailedError
 from fourfold.contract.records import Training, to_json
 
 SERVER = "FOURFOLD_WORKERS"
-"""Names the socket of a process that forks workers on demand (``worker.serve``), where a run has started one."""
+"""Names the socket of a process that forks workers on demand (``worker.serve``), where there is one."""
 
 
 def run(training: Training) -> None:
@@ -47,7 +47,12 @@ def _spawn(training: Training) -> Iterator[str]:
     """The lines of ``python -m fourfold.worker --local``, the event ``exit`` last."""
     command = [sys.executable, "-m", "fourfold.worker", "--local", "--training", to_json(training).decode()]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", errors="replace", bufsize=1
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        bufsize=1,
     ) as process:
         assert process.stdout is not None
         yield from process.stdout

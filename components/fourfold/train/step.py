@@ -1,4 +1,4 @@
-"""The story of the step: check what is asked, run the workers, check what they wrote, write the record that makes it whole."""
+"""The story of the step: check what is asked, run the workers, check what they wrote, make it whole."""
 
 import math
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from fourfold.store.objects import Store, open_store
 from fourfold.train import processes
 
 OPTIMIZERS = ("adam", "sgd", "momentum")
-"""Names that ``model.network.optimizer`` knows; written again so that this step needs no TensorFlow, and tested equal."""
+"""What ``model.network.optimizer`` knows; written again since this step needs no TensorFlow, tested equal."""
 
 
 def train(training: Training, launch: Callable[[Training], None] = processes.run) -> Trained:
@@ -33,12 +33,15 @@ def train(training: Training, launch: Callable[[Training], None] = processes.run
     check(training)
     plan = plans.plan(training.scenario, training.workers)
     output = open_store(training.output)
-    output.delete(keys.TRAINED)
+    for key in (keys.TRAINED, *map(keys.worker, range(plan.workers))):
+        output.delete(key)
     launch(training)
     reports = [_report(output, worker) for worker in range(plan.workers)]
     _copies_are_equal(plan, reports)
     sizes = [report.rows for report in reports]
-    updates = [len(plans.steps(tuple(sizes[w] for w in group), training.batch)[0]) - 1 for group in plan.groups]
+    updates = [
+        len(plans.steps(tuple(sizes[w] for w in group), training.batch)[0]) - 1 for group in plan.groups
+    ]
     trained = Trained(
         training=training,
         workers=plan.workers,
@@ -59,13 +62,19 @@ def check(training: Training) -> None:
         InvalidInputError: an argument is out of its range; the error names it.
     """
     plan = plans.plan(training.scenario, training.workers)
-    for name, value in (("epochs", training.epochs), ("batch", training.batch), ("threads", training.threads)):
+    for name, value in (
+        ("epochs", training.epochs),
+        ("batch", training.batch),
+        ("threads", training.threads),
+    ):
         if value < 1:
             raise InvalidInputError(f"{name} must be at least 1, got {value}")
     if not (math.isfinite(training.learning_rate) and training.learning_rate > 0):
         raise InvalidInputError(f"learning-rate must be a number above 0, got {training.learning_rate}")
     if training.optimizer not in OPTIMIZERS:
-        raise InvalidInputError(f"unknown optimizer {training.optimizer!r}: use one of {', '.join(OPTIMIZERS)}")
+        raise InvalidInputError(
+            f"unknown optimizer {training.optimizer!r}: use one of {', '.join(OPTIMIZERS)}"
+        )
     if training.seed < 0:
         raise InvalidInputError(f"seed must be a whole number from 0 on, got {training.seed}")
     store = open_store(training.store)
@@ -74,7 +83,8 @@ def check(training: Training) -> None:
         split, _ = cache.read_split(store, training.fingerprint, training.split)
         if len(split.sizes) != plan.workers:
             raise InvalidInputError(
-                f"the split has {len(split.sizes)} shards, the training {plan.workers} workers: prepare with as many"
+                f"the split has {len(split.sizes)} shards, the training {plan.workers} workers: "
+                "prepare with as many"
             )
 
 
@@ -95,6 +105,7 @@ def _copies_are_equal(plan: plans.Plan, reports: list[WorkerReport]) -> None:
             for epoch, (a, b) in enumerate(zip(first.digests, other.digests, strict=True)):
                 if a != b:
                     raise FourfoldError(
-                        f"{plan.scenario.name}: the copies of worker {first.worker} and worker {other.worker} differ "
+                        f"{plan.scenario.name}: the copies of worker {first.worker} and worker "
+                        f"{other.worker} differ "
                         f"after epoch {epoch + 1} ({a[:12]} and {b[:12]}); please report this"
                     )

@@ -21,13 +21,17 @@ def main(argv: list[str]) -> int:
     """
     parser = argparse.ArgumentParser(
         prog="python -m fourfold.worker",
-        description="Trains one model of a Fourfold training. In a TFJob the place among the peers is read from TF_CONFIG; "
-        "with --local all workers are started here, talking over loopback.",
+        description="Trains one model of a Fourfold training. In a TFJob the place among the peers is read "
+        "from TF_CONFIG; with --local all workers are started here, talking over loopback.",
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--training", help="what to train: a Training record as JSON")
-    what.add_argument("--serve", type=int, metavar="FD", help="answer trainings asked for on this listening socket")
-    parser.add_argument("--local", action="store_true", help="start all workers of the training on this machine")
+    what.add_argument(
+        "--serve", type=int, metavar="FD", help="answer trainings asked for on this listening socket"
+    )
+    parser.add_argument(
+        "--local", action="store_true", help="start all workers of the training on this machine"
+    )
     arguments = parser.parse_args(argv)
     if arguments.serve is not None:
         from fourfold.worker import serve
@@ -37,7 +41,9 @@ def main(argv: list[str]) -> int:
         training = from_json(Training, arguments.training, "--training")
         from fourfold.worker import supervise
 
-        roles = supervise.local_roles(training) if arguments.local else supervise.pod_role(training, os.environ)
+        roles = (
+            supervise.local_roles(training) if arguments.local else supervise.pod_role(training, os.environ)
+        )
         return supervise.run(training, roles)
     except FourfoldError as error:
         print(f"fourfold: {error}", file=sys.stderr, flush=True)

@@ -1,6 +1,7 @@
 """Who this worker is, who its peers are, and the strategy that joins them.
 
-One rule for the chief: the task named ``chief`` (or ``master``) if there is one, else worker 0. The chief has rank 0.
+One rule for the chief: the task named ``chief`` (or ``master``) if there is one, else worker 0. The chief has
+rank 0.
 """
 
 import json
@@ -22,7 +23,8 @@ class Role:
 
     Attributes:
         rank: index among all workers; 0 is the chief.
-        addresses: ``host:port`` of every worker, by rank; one empty address for a worker that was told no cluster.
+        addresses: ``host:port`` of every worker, by rank; one empty address for a worker that was told no
+            cluster.
     """
 
     rank: int
@@ -54,10 +56,12 @@ def read_tf_config(text: str | None) -> Role:
     """Reads the role from ``TF_CONFIG``.
 
     Args:
-        text: the variable; None, empty or without a cluster means one worker (the operator sets none for one worker).
+        text: the variable; None, empty or without a cluster means one worker (the operator sets none for one
+            worker).
 
     Raises:
-        InvalidInputError: it is not JSON, names a task that is not in the cluster, or a kind of task that does not train.
+        InvalidInputError: it is not JSON, names a task that is not in the cluster, or a kind of task that
+            does not train.
     """
     if not text or not text.strip():
         return Role(0, ("",))
@@ -73,7 +77,8 @@ def read_tf_config(text: str | None) -> Role:
     extra = sorted(set(tasks) - {*CHIEF_TASKS, "worker"})
     if extra:
         raise InvalidInputError(
-            f"TF_CONFIG has tasks of kind {', '.join(extra)}: this program trains with chief and worker tasks only"
+            f"TF_CONFIG has tasks of kind {', '.join(extra)}: "
+            "this program trains with chief and worker tasks only"
         )
     chiefs = [address for kind in CHIEF_TASKS for address in tasks.get(kind, [])]
     if len(chiefs) > 1:
@@ -93,7 +98,7 @@ def wait_for_names(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[str]:
-    """Waits until every peer's host name is known; in a cluster a pod's name may come seconds after its peers start.
+    """Waits until every peer's host name is known; a pod's name may come seconds after its peers start.
 
     Args:
         role: of this worker.
@@ -133,7 +138,7 @@ def absent_peers(role: Role, seconds: float = 1.0) -> list[str]:
 
 
 def hold_ports(count: int) -> list[socket.socket]:
-    """Finds free ports on loopback and holds them, so that no other process is given them before the workers listen.
+    """Finds free ports on loopback and holds them, so that nobody else is given them meanwhile.
 
     The sockets are bound but do not listen; TensorFlow binds the same ports because both sides allow sharing
     (``TF_GRPC_REUSE_PORT``).
@@ -160,7 +165,7 @@ def environment(role: Role) -> Mapping[str, str]:
 
 
 def make_strategy(role: Role, threads: int):
-    """Makes the strategy that joins a group of workers; nothing of TensorFlow's runtime may have started before.
+    """Makes the strategy that joins a group of workers; TensorFlow's runtime must not have started yet.
 
     Args:
         role: within the group.
@@ -178,7 +183,7 @@ def make_strategy(role: Role, threads: int):
     if not os.environ["TF_CONFIG"]:
         del os.environ["TF_CONFIG"]
     kinds = tf.distribute.experimental.CommunicationImplementation
-    # RING fixes the order of the sums; AUTO may pick another way, and other last bits, from one step to the next.
+    # RING fixes the order of the sums; AUTO may pick another, with other last bits, at each step.
     options = tf.distribute.experimental.CommunicationOptions(
         implementation=kinds.AUTO if tf.config.list_physical_devices("GPU") else kinds.RING
     )

@@ -1,4 +1,4 @@
-"""The rows of a worker: its shard read from the cache, and the order in which an epoch deals them to steps."""
+"""The rows of a worker: its shard, read from the cache, and the order in which an epoch takes them."""
 
 from dataclasses import dataclass
 
@@ -46,7 +46,8 @@ def shard_rows(training: Training, plan: Plan, manifest: DatasetManifest) -> lis
     _, shards = cache.read_split(open_store(training.store), training.fingerprint, training.split)
     if len(shards) != plan.shards:
         raise InvalidInputError(
-            f"split {training.split} deals the rows to {len(shards)} workers, this training has {plan.shards}: "
+            f"split {training.split} deals the rows to {len(shards)} workers, "
+            f"this training has {plan.shards}: "
             "prepare a split for as many"
         )
     return shards

@@ -16,7 +16,7 @@ from fourfold.worker import cluster, input, save
 from fourfold.worker.steps import Steps
 
 SECONDS_A_CALL = 1.0
-"""Steps are taken in calls of about this length; between two calls progress is told and signals are served."""
+"""Steps are taken in calls of about this length; between two calls progress is told."""
 FIRST_STEPS = 8
 """Steps of the first call, when nobody's pace is known."""
 
@@ -36,7 +36,7 @@ def train(training: Training, role: cluster.Role, process: str) -> WorkerReport:
     plan = plans.plan(training.scenario, training.workers)
     group = role.in_group(plan)
     strategy = cluster.make_strategy(group, training.threads)
-    tell("started", scenario=training.scenario, worker=role.rank, workers=plan.workers)
+    tell("started", scenario=training.scenario, worker=role.rank, workers=plan.workers, process=process)
 
     shard = input.read_shard(training, plan, role.rank)
     shape, classes = tuple(shard.manifest.shape), len(shard.manifest.class_names)
@@ -79,8 +79,8 @@ def train(training: Training, role: cluster.Role, process: str) -> WorkerReport:
         environment=save.environment(training.threads),
     )
     output.write(keys.worker(role.rank), save.report_bytes(report))
-    # Nobody leaves before all are done: a peer that is gone would be taken for lost.
-    steps.sum_over_group(np.ones(1))
+    # A sum is done here before its last piece has reached the peer: nobody leaves before all are done.
+    save.wait_for_reports(output, plan.group_of(role.rank), training.finish_seconds)
     return report
 
 
@@ -136,14 +136,16 @@ class _Story:
                 self._write_trace(before, self.shard.numbers[rows])
             losses.extend(summed.tolist())
             step, self.taken = step + count, self.taken + count
-            # Every worker's steps must fall into the same calls, so the length of the next goes by everybody's pace.
+            # All workers' steps must fall into the same calls: the next goes by everybody's pace.
             self.pace_of_all, self.pace = pace_of_all, taken / count
             if self.group.rank == 0 and step < self.shard.steps:
                 self._tell_progress(epoch, step, float(np.sum(losses) / self.shard.totals[:step].sum()))
         started = self.clock()
         self.steps.average_statistics(len(self.shard.y), self.rows_of_all)
         seconds += self.clock() - started
-        right = self.steps.sum_over_group(np.array([self.steps.count_right(self.shard.x, self.shard.y)], np.float64))
+        right = self.steps.sum_over_group(
+            np.array([self.steps.count_right(self.shard.x, self.shard.y)], np.float64)
+        )
         return Epoch(
             loss=float(np.sum(losses, dtype=np.float64) / self.rows_of_all),
             accuracy=float(right[0] / self.rows_of_all),
@@ -152,8 +154,10 @@ class _Story:
         )
 
     def _steps_in_next_call(self, left: int) -> int:
-        """Steps of the next call: about a second's worth, equal on all workers; a traced step stands alone."""
-        count = min(left, max(1, int(SECONDS_A_CALL / self.pace_of_all)) if self.pace_of_all > 0 else FIRST_STEPS)
+        """About a second's worth of steps, equal on all workers; a traced step is alone."""
+        count = min(
+            left, max(1, int(SECONDS_A_CALL / self.pace_of_all)) if self.pace_of_all > 0 else FIRST_STEPS
+        )
         if self.taken in self.training.trace:
             return 1
         ahead = [step - self.taken for step in self.training.trace if step > self.taken]
@@ -163,9 +167,10 @@ class _Story:
         wrong = np.flatnonzero(~np.isfinite(means))
         if len(wrong):
             raise DivergedError(
-                f"{self.training.scenario} diverged: the loss is {means[wrong[0]]} at step {step + int(wrong[0]) + 1} of "
-                f"{self.shard.steps} in epoch {epoch + 1}; with --optimizer {self.training.optimizer} a smaller "
-                f"--learning-rate than {self.training.learning_rate:g} should help"
+                f"{self.training.scenario} diverged: the loss is {means[wrong[0]]} at step "
+                f"{step + int(wrong[0]) + 1} of {self.shard.steps} in epoch {epoch + 1}; "
+                f"with --optimizer {self.training.optimizer} a --learning-rate below "
+                f"{self.training.learning_rate:g} should help"
             )
 
     def _write_trace(self, before: dict[str, np.ndarray], numbers: np.ndarray) -> None:

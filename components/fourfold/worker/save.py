@@ -2,13 +2,15 @@
 
 import os
 import platform
+import time
+from collections.abc import Sequence
 from importlib import metadata
 
 import keras
 import numpy as np
 
 from fourfold.contract import keys
-from fourfold.contract.errors import DamagedObjectError, DivergedError
+from fourfold.contract.errors import DamagedObjectError, DivergedError, PeerLostError
 from fourfold.contract.records import Training, WorkerReport, to_json
 from fourfold.model import scoring, weights
 from fourfold.store import cache
@@ -35,7 +37,9 @@ def write_model(output: Store, index: int, model: keras.Model, training: Trainin
     trained = weights.arrays(model)
     for name, value in trained.items():
         if value.dtype.kind == "f" and not np.isfinite(value).all():
-            raise DivergedError(f"{training.scenario} diverged: {name} is not finite; use a smaller --learning-rate")
+            raise DivergedError(
+                f"{training.scenario} diverged: {name} is not finite; use a smaller --learning-rate"
+            )
     data = scoring.to_bytes(model)
     loaded = scoring.from_bytes(data, keys.model(index))
     if weights.digest(weights.arrays(loaded)) != weights.digest(trained):
@@ -43,12 +47,32 @@ def write_model(output: Store, index: int, model: keras.Model, training: Trainin
     store = open_store(training.store)
     manifest = cache.read_manifest(store, training.fingerprint)
     logits = {
-        part: scoring.logits(loaded, cache.read_rows(store, manifest, part)[0]) for part in ("holdout", "test")
+        part: scoring.logits(loaded, cache.read_rows(store, manifest, part)[0])
+        for part in ("holdout", "test")
     }
     objects = {keys.model(index): data, keys.scores(index): arrays_to_bytes(logits)}
     for key, content in objects.items():
         output.write(key, content)
     return {key: sha256(content) for key, content in objects.items()}
+
+
+def wait_for_reports(output: Store, workers: Sequence[int], seconds: float) -> None:
+    """Waits until every worker has written its report, which each does when it needs its peers no more.
+
+    Args:
+        output: the training's output.
+        workers: whose reports are waited for.
+        seconds: how long.
+
+    Raises:
+        PeerLostError: a report did not come; the error names the worker.
+    """
+    deadline = time.monotonic() + seconds
+    missing = list(workers)
+    while missing := [worker for worker in missing if not output.exists(keys.worker(worker))]:
+        if time.monotonic() > deadline:
+            raise PeerLostError(f"worker {missing[0]} did not finish within {seconds:g} s of its peers")
+        time.sleep(0.1)
 
 
 def report_bytes(report: WorkerReport) -> bytes:

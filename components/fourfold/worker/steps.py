@@ -1,9 +1,10 @@
 """The compiled training step: forward, backward, one sum over the group, one update; many steps in one call.
 
-All gradients and the loss travel as one flat vector, summed once over the workers of the group inside ``strategy.run``. The
-sum is divided by the rows of the whole step, which gives the gradient of the mean loss over those rows, also where shards
-differ in size. The optimiser is applied after the sum, in the cross-replica context, in the same ``tf.function``: handed
-reduced gradients inside the replica context, a Keras 3 optimiser would sum them once more.
+All gradients and the loss travel as one flat vector, summed once over the workers of the group inside
+``strategy.run``. The sum is divided by the rows of the whole step, which gives the gradient of the mean loss
+over those rows, also where shards differ in size. The optimiser is applied after the sum, in the
+cross-replica context, in the same ``tf.function``: handed reduced gradients inside the replica context, a
+Keras 3 optimiser would sum them once more.
 """
 
 from collections.abc import Callable
@@ -22,7 +23,8 @@ class Steps:
         optimizer: built on the model's trainable variables.
         shape: of one row.
         world: workers of the group.
-        reduce: sums a flat vector over the replicas, inside ``strategy.run``; None for the strategy's own all-reduce.
+        reduce: sums a flat vector over the replicas, inside ``strategy.run``; None for the strategy's own
+            all-reduce.
     """
 
     def __init__(
@@ -58,9 +60,13 @@ class Steps:
         self._measure = tf.function(
             self._measure_rows, autograph=False, input_signature=[row, tf.TensorSpec([None], tf.int32)]
         )
-        self._sum = tf.function(self._sum_vector, autograph=False, input_signature=[tf.TensorSpec([None], tf.float64)])
+        self._sum = tf.function(
+            self._sum_vector, autograph=False, input_signature=[tf.TensorSpec([None], tf.float64)]
+        )
         self._state = [v for v in model.non_trainable_variables if tf.as_dtype(v.dtype).is_floating]
-        self._average = tf.function(self._average_state, autograph=False, input_signature=[tf.TensorSpec([], tf.float64)])
+        self._average = tf.function(
+            self._average_state, autograph=False, input_signature=[tf.TensorSpec([], tf.float64)]
+        )
 
     def compile(self) -> None:
         """Traces the step, so that its time does not count as training."""
@@ -80,10 +86,12 @@ class Steps:
             pace: this worker's seconds a step, as it was before.
 
         Returns:
-            Each step's loss, summed over the rows of the group, float32 [K]; and the mean of all workers' ``pace``, equal
-            on all workers.
+            Each step's loss, summed over the rows of the group, float32 [K]; and the mean of all workers'
+            ``pace``, equal on all workers.
         """
-        losses, pace_of_all = self._run(x, y, bounds.astype(np.int32), totals.astype(np.float32), np.float32(pace))
+        losses, pace_of_all = self._run(
+            x, y, bounds.astype(np.int32), totals.astype(np.float32), np.float32(pace)
+        )
         return losses.numpy(), float(pace_of_all)
 
     def count_right(self, x: np.ndarray, y: np.ndarray, batch: int = 500) -> int:
@@ -104,7 +112,7 @@ class Steps:
         return values if self._alone else self._sum(values / self._local).numpy()
 
     def average_statistics(self, rows: int, rows_of_all: int) -> None:
-        """Sets the model's floating-point state that is not trained (BatchNorm's moving statistics) to its mean.
+        """Sets floating-point state that is not trained (BatchNorm's moving statistics) to its mean.
 
         The strategy does not average it between workers; the copies would differ.
 
@@ -154,14 +162,16 @@ class Steps:
         return losses.stack(), pace_of_all
 
     def _flat_gradients(self, x, y, pace):
-        """One replica's gradients and loss, summed over its rows, and summed over the group: float32 [weights + 2]."""
+        """One replica's gradients and loss, summed over its rows, then the group: float32 [weights + 2]."""
         if self._local > 1:
             replica = tf.distribute.get_replica_context().replica_id_in_sync_group % self._local
             rows = tf.shape(y)[0]
             mine = slice(rows * replica // self._local, rows * (replica + 1) // self._local)
             x, y = x[mine], y[mine]
         # A worker may have no row in a step (a small shard, a last batch of one row): it adds zeros.
-        own = tf.cond(tf.size(y) > 0, lambda: self._summed_over_rows(x, y), lambda: tf.zeros(sum(self._sizes) + 1))
+        own = tf.cond(
+            tf.size(y) > 0, lambda: self._summed_over_rows(x, y), lambda: tf.zeros(sum(self._sizes) + 1)
+        )
         flat = tf.concat([own, [pace]], axis=0)
         return flat if self._alone else self._reduce(flat)
 
@@ -173,7 +183,9 @@ class Steps:
                 loss += tf.add_n(self._model.losses) * tf.cast(tf.shape(y)[0], tf.float32)
         variables = [variable.value for variable in self._model.trainable_variables]
         gradients = tape.gradient(loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        flat = [tf.reshape(tf.cast(tf.convert_to_tensor(gradient), tf.float32), [-1]) for gradient in gradients]
+        flat = [
+            tf.reshape(tf.cast(tf.convert_to_tensor(gradient), tf.float32), [-1]) for gradient in gradients
+        ]
         return tf.concat([*flat, [loss]], axis=0)
 
     def _measure_rows(self, x, y):

@@ -1,7 +1,7 @@
 """The parent of the workers: forks them, passes on what they print, and ends all when one fails.
 
-A worker that waits in a collective serves no signal and no deadline; its parent does. TensorFlow is imported once, before the
-fork, and its runtime starts in the children only.
+A worker that waits in a collective serves no signal and no deadline; its parent does. TensorFlow is imported
+once, before the fork, and its runtime starts in the children only.
 """
 
 import contextlib
@@ -17,7 +17,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from fourfold.contract import events, exits, lifetime, plan as plans
-from fourfold.contract.errors import DamagedObjectError, DivergedError, InvalidInputError, MissingObjectError, StoreError
+from fourfold.contract.errors import (
+    DamagedObjectError,
+    DivergedError,
+    InvalidInputError,
+    MissingObjectError,
+    PeerLostError,
+    StoreError,
+)
 from fourfold.contract.records import Training
 from fourfold.worker import cluster
 
@@ -78,7 +85,9 @@ def pod_role(training: Training, environ: Mapping[str, str]) -> Roles:
     role = cluster.read_tf_config(environ.get("TF_CONFIG"))
     count = plans.plan(training.scenario, training.workers).workers
     if role.world != count:
-        raise InvalidInputError(f"TF_CONFIG has {role.world} workers, {training.scenario} trains with {count}")
+        raise InvalidInputError(
+            f"TF_CONFIG has {role.world} workers, {training.scenario} trains with {count}"
+        )
     return Roles([role])
 
 
@@ -107,7 +116,8 @@ def run(training: Training, workers: Roles, abandoned: Callable[[], bool] = lamb
         unknown = cluster.wait_for_names(group, training.start_seconds)
         if unknown:
             _tell_failure(
-                training, f"the names of peers stayed unknown for {training.start_seconds:g} s: {', '.join(unknown)}"
+                training,
+                f"the names of peers stayed unknown for {training.start_seconds:g} s: {', '.join(unknown)}",
             )
             return exits.PEER_MISSING
     preload()
@@ -287,6 +297,9 @@ def _work(training: Training, role: cluster.Role, process: str) -> int:
     except StoreError as error:
         print(f"fourfold: {error}", flush=True)
         return exits.STORE_FAILED
+    except PeerLostError as error:
+        print(f"fourfold: {error}", flush=True)
+        return exits.PEER_LOST
     except Exception as error:
         code = _code_of(error)
         if code == exits.FAILED:

@@ -20,7 +20,7 @@ def compile_command(out: Path) -> None:
     \b
     Example:
       fourfold compile -o compiled
-    """
+    """  # noqa: D301 - click takes the backslash-b itself as its mark
     from kfp import compiler
 
     from fourfold_pipelines.experiment import experiment
@@ -29,7 +29,7 @@ def compile_command(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
         part = out / ".part-experiment.yaml"
-        compiler.Compiler().compile(experiment, str(part))
+        compiler.Compiler().compile(experiment, str(part))  # pyright: ignore[reportArgumentType]
         part.replace(target)
     except OSError as error:
         raise click.ClickException(f"cannot write {target}: {error.strerror or error}") from error

@@ -30,7 +30,12 @@ def follow(path: Path, process: subprocess.Popen) -> None:
             if event["event"] not in QUIET:
                 click.echo(events.describe(event), err=event["event"] == "step-failed")
         return
-    columns = (TextColumn("{task.description:<18}"), BarColumn(24), TextColumn("{task.fields[said]}"), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description:<18}"),
+        BarColumn(24),
+        TextColumn("{task.fields[said]}"),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=console, transient=False) as progress:
         lanes = _Lanes(progress)
         for event in _events(path, process):

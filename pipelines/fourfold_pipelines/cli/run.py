@@ -21,10 +21,11 @@ from fourfold_pipelines.cli import live, summary
 
 @click.command("run")
 @click.option("--scenario", "scenarios", multiple=True, metavar="NAME",
-              help=f"A way to split the training: {', '.join(plans.names())}. Repeatable. [default: all]")  # fmt: skip
+              help=f"A way to split the training: {', '.join(plans.names())}. Repeatable. "
+              "[default: all]")  # fmt: skip
 @click.option("--data", default="sample", show_default=True, metavar="SOURCE",
-              help="sample (10,000 rows of MNIST, in the package), mnist (from $FOURFOLD_DATA, else downloaded), or the "
-              "path of a folder with four IDX files.")  # fmt: skip
+              help="sample (10,000 rows of MNIST, in the package), mnist (from $FOURFOLD_DATA, else "
+              "downloaded), or the path of a folder with four IDX files.")  # fmt: skip
 @click.option("--rows", type=click.IntRange(min=1), default=2000, show_default=True,
               help="Training rows, the first of the source.")  # fmt: skip
 @click.option("--holdout", type=click.IntRange(min=1), default=1000, show_default=True,
@@ -37,9 +38,11 @@ from fourfold_pipelines.cli import live, summary
               help="Passes over the training rows.")  # fmt: skip
 @click.option("--batch", type=click.IntRange(min=1), default=100, show_default=True,
               help="Rows per worker and step.")  # fmt: skip
-@click.option("--optimizer", type=click.Choice(["adam", "sgd", "momentum"]), default="adam", show_default=True,
-              help="momentum is SGD with momentum 0.9.")  # fmt: skip
-@click.option("--learning-rate", type=float, default=1e-3, show_default=True, help="Step size of the optimiser.")
+@click.option("--optimizer", type=click.Choice(["adam", "sgd", "momentum"]), default="adam",
+              show_default=True, help="momentum is SGD with momentum 0.9.")  # fmt: skip
+@click.option(
+    "--learning-rate", type=float, default=1e-3, show_default=True, help="Step size of the optimiser."
+)
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True,
               help="Of the model's start, the order of rows, and splits that draw.")  # fmt: skip
 @click.option("--store", default=None, metavar="FOLDER",
@@ -48,19 +51,24 @@ from fourfold_pipelines.cli import live, summary
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=None,
               help="Folder of the results; new or empty. [default: runs/TIME-ID]")  # fmt: skip
 def run_command(
-    scenarios: tuple[str, ...], out: Path | None, store: str | None, learning_rate: float, data: str, **numbers: Any
+    scenarios: tuple[str, ...],
+    out: Path | None,
+    store: str | None,
+    learning_rate: float,
+    data: str,
+    **numbers: Any,
 ) -> None:
     """Trains one model every way, merges what was trained apart, and writes a report.
 
-    Every scenario runs in worker processes of its own on this machine. --out gets report.html, results.json, run.log and
-    models/.
+    Every scenario runs in worker processes of its own on this machine. --out gets report.html, results.json,
+    run.log and models/.
 
     \b
     Examples:
       fourfold run
       fourfold run --scenario sequential --scenario solo --split skew:90,10 --rows 4000
       fourfold run --data mnist --rows 50000 --epochs 2 --workers 4 --out runs/big
-    """
+    """  # noqa: D301 - click takes the backslash-b itself as its mark
     chosen = list(dict.fromkeys(scenarios)) or list(plans.names())
     for name in chosen:
         plans.plan(name, numbers["workers"])
@@ -76,7 +84,7 @@ def run_command(
     if code == 0:
         summary.show(folder)
         return
-    if code != 130:
+    if code == 1:
         click.echo(f"The run failed; the whole log is in {folder / 'run.log'}", err=True)
     sys.exit(code)
 
@@ -91,12 +99,14 @@ def _make_folder(out: Path | None) -> Path:
             raise InvalidInputError(f"--out {out} is not empty: name a new folder, or delete this one first")
         (out / "run.log").touch()
     except OSError as error:
-        raise FourfoldError(f"cannot write into --out {out}: {error.strerror or error}; name another folder") from error
+        raise FourfoldError(
+            f"cannot write into --out {out}: {error.strerror or error}; name another folder"
+        ) from error
     return out
 
 
 def _follow(folder: Path, arguments: dict[str, Any]) -> int:
-    """Runs the pipeline in a process group of its own and shows its progress; ends all of it on Ctrl-C or SIGTERM."""
+    """Runs the pipeline in a process group of its own and shows its progress; Ctrl-C and SIGTERM end it."""
     told = folder / "events.jsonl"
     told.touch()
     command = [sys.executable, "-m", "fourfold_pipelines.local", "--out", str(folder.absolute())]
@@ -106,7 +116,7 @@ def _follow(folder: Path, arguments: dict[str, Any]) -> int:
         events.FILE: str(told.absolute()),
         "PYTHONUNBUFFERED": "1",
     }
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     with (folder / "run.log").open("wb") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
@@ -114,16 +124,25 @@ def _follow(folder: Path, arguments: dict[str, Any]) -> int:
         try:
             live.follow(told, process)
             return 0 if process.wait() == 0 else 1
-        except KeyboardInterrupt:
+        except _EndedError as ended:
             click.echo("\nInterrupted: ending all workers ...", err=True)
-            return 130
+            return 128 + ended.number
         finally:
             _end_group(process)
-            signal.signal(signal.SIGTERM, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+class _EndedError(BaseException):
+    """A signal asked for the end."""
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.number = number
 
 
 def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
+    raise _EndedError(number)
 
 
 def _end_group(process: subprocess.Popen) -> None:

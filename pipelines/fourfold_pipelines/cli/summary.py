@@ -51,7 +51,11 @@ def _merges(results: dict[str, Any]) -> Table:
     table.add_column("loss", justify="right")
     for rule, score in results["merge"].items():
         table.add_row(rule, percent(score["accuracy"]), nats(score["loss"]))
-    names = {"best_solo": "best solo", "ensemble": "soft vote of the solos", "all_data": "one model on all rows"}
+    names = {
+        "best_solo": "best solo",
+        "ensemble": "soft vote of the solos",
+        "all_data": "one model on all rows",
+    }
     for key, name in names.items():
         score = results["references"][key]
         if score:

@@ -1,0 +1,60 @@
+"""What tests of several rooms share: prepared data, and a process that forks workers."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from fourfold.contract.records import Training
+from fourfold.prepare.step import Prepared, prepare
+from fourfold.train import processes
+from fourfold_pipelines.local import worker_server
+
+# A busy machine is no fault of the code.
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(scope="session")
+def workers() -> Iterator[None]:
+    """A server that forks workers, so that tests import TensorFlow once for all of their workers."""
+    with worker_server() as path:
+        os.environ[processes.SERVER] = path
+        yield
+        del os.environ[processes.SERVER]
+
+
+@pytest.fixture
+def make_training(store: Path, tmp_path: Path) -> Callable[..., Training]:
+    """Makes the record of a training on rows of the sample; what is not said is small."""
+
+    def make(
+        scenario: str, rows: int = 400, split: str = "contiguous", workers: int = 2, **fields
+    ) -> Training:
+        prepared = prepared_of(store, rows, split, workers)
+        training = Training(
+            scenario=scenario,
+            workers=workers,
+            store=str(store),
+            fingerprint=prepared.manifest.fingerprint,
+            split=prepared.split.id,
+            output=str(tmp_path / "output"),
+            epochs=1,
+        )
+        return replace(training, **fields)
+
+    return make
+
+
+def prepared_of(store: Path, rows: int, split: str, workers: int) -> Prepared:
+    return prepare(str(store), rows=rows, holdout=100, split=split, workers=workers)

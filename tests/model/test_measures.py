@@ -1,0 +1,117 @@
+"""Accuracy, loss, soft vote and confusion, held against Keras and against the source's numbers."""
+
+import math
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+from hypothesis.extra import numpy as arrays
+
+from fourfold.contract.errors import InvalidInputError
+from fourfold.contract.records import finite
+from fourfold.model import measures
+
+SCORES = ([0.10, 0.70, 0.20], [0.15, 0.55, 0.30], [0.05, 0.80, 0.15])
+
+
+@st.composite
+def logits_and_labels(draw) -> tuple[np.ndarray, np.ndarray]:
+    """Logits float32 [n, classes] between -50 and 50, and labels int32 [n]."""
+    shape = draw(st.tuples(st.integers(1, 20), st.integers(2, 12)))
+    logits = draw(arrays.arrays(np.float32, shape, elements=st.floats(-50, 50, width=32)))
+    labels = draw(arrays.arrays(np.int32, shape[0], elements=st.integers(0, shape[1] - 1)))
+    return logits, labels
+
+
+def test_the_vote_of_the_source():
+    voted = measures.soft_vote([np.log(np.array([row])) for row in SCORES])
+
+    np.testing.assert_allclose(voted[0], [0.10, 0.683, 0.217], atol=5e-4)
+    assert int(np.argmax(voted[0])) == 1
+    assert measures.accuracy(voted, np.array([1])) == 1.0
+    assert measures.vote_loss(voted, np.array([1])) == pytest.approx(-math.log(2.05 / 3))
+
+
+@given(st.integers(1, 5), logits_and_labels())
+def test_a_vote_sums_to_one_whatever_the_order_of_its_members(count, pair):
+    members = [np.roll(pair[0], shift, axis=1) for shift in range(count)]
+
+    voted = measures.soft_vote(members)
+
+    np.testing.assert_allclose(voted.sum(axis=-1), 1, atol=1e-12)
+    np.testing.assert_allclose(measures.soft_vote(members[::-1]), voted, atol=1e-12)
+
+
+@given(logits_and_labels())
+def test_a_vote_of_equal_members_is_the_member(pair):
+    logits, labels = pair
+
+    voted = measures.soft_vote([logits] * 3)
+
+    np.testing.assert_allclose(voted, measures.probabilities(logits), atol=1e-12)
+    assert measures.vote_loss(voted, labels) == pytest.approx(
+        measures.cross_entropy(logits, labels), abs=1e-9
+    )
+
+
+@pytest.mark.parametrize("members", [[], [np.zeros((2, 3)), np.zeros((2, 4))]])
+def test_a_vote_needs_members_of_one_shape(members):
+    with pytest.raises(InvalidInputError, match="one shape"):
+        measures.soft_vote(members)
+
+
+@given(logits_and_labels())
+def test_the_loss_is_that_of_keras(pair):
+    logits, labels = pair
+
+    losses: Any = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+
+    expected = pytest.approx(float(np.mean(losses)), rel=1e-4, abs=1e-5)
+    assert measures.cross_entropy(logits, labels) == expected
+
+
+def test_huge_logits_have_a_finite_loss():
+    logits = np.array([[1e30, -1e30], [3e38, -3e38]], dtype=np.float32)
+
+    assert measures.cross_entropy(logits, np.array([0, 0])) == 0.0
+    assert math.isfinite(measures.cross_entropy(logits, np.array([1, 1])))
+    np.testing.assert_array_equal(measures.probabilities(logits), [[1, 0], [1, 0]])
+
+
+def test_a_vote_that_gives_the_right_class_nothing_has_no_finite_loss_and_does_not_warn():
+    assert finite(measures.vote_loss(np.array([[1.0, 0.0]]), np.array([1]))) is None
+
+
+def test_rows_with_nan_count_as_wrong_and_are_left_out_of_the_confusion():
+    logits = np.array([[0, 9, 0], [np.nan, 0, 0], [np.nan, np.nan, np.nan], [9, 0, 0]], dtype=np.float32)
+    labels = np.array([1, 0, 0, 0])
+
+    assert measures.accuracy(logits, labels) == 0.5
+    assert measures.confusion(logits, labels, 3).tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 0]]
+    assert finite(measures.cross_entropy(logits, labels)) is None
+
+
+def test_a_score_of_nan_logits_has_no_loss_but_an_accuracy():
+    good, bad = np.array([[5.0, 0.0]]), np.array([[np.nan, 0.0]])
+
+    score = measures.score(
+        {"holdout": good, "test": bad}, {"holdout": np.array([0]), "test": np.array([0])}, "d"
+    )
+
+    assert (score.accuracy, score.loss) == (0.0, None)
+    assert score.holdout_accuracy == 1.0
+    assert score.holdout_loss == pytest.approx(math.log1p(math.exp(-5)))
+    assert score.weights_sha256 == "d"
+
+
+@given(logits_and_labels())
+def test_the_confusion_counts_every_row_once_and_agrees_with_the_accuracy(pair):
+    logits, labels = pair
+    classes = logits.shape[1]
+
+    table = measures.confusion(logits, labels, classes)
+
+    assert table.sum(axis=1).tolist() == np.bincount(labels, minlength=classes).tolist()
+    assert np.trace(table) / len(labels) == pytest.approx(measures.accuracy(logits, labels))

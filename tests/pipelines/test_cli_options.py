@@ -1,0 +1,190 @@
+"""The command line refuses what it cannot do before anything starts, in words, and shows its defaults."""
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from fourfold import __version__
+from fourfold.contract import plan as plans
+from fourfold_pipelines.cli import main, run as run_module
+
+
+@pytest.fixture(autouse=True)
+def nothing_starts(monkeypatch, tmp_path):
+    """A run that would start fails the test, and an empty folder shows what was written."""
+
+    def start(*args, **kwargs):
+        pytest.fail("the run was started")
+
+    monkeypatch.setattr(run_module.subprocess, "Popen", start)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+
+def fourfold(*arguments: str) -> Result:
+    return CliRunner().invoke(main, list(arguments), prog_name="fourfold")
+
+
+def refused(*arguments: str) -> str:
+    """The message of a command that ends with an error for users, having written nothing."""
+    result = fourfold(*arguments)
+
+    assert result.exit_code != 0
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert "Traceback" not in result.output
+    assert list(Path().iterdir()) == []
+    return " ".join(result.output.split())
+
+
+def test_an_unknown_scenario_names_those_that_there_are_and_the_nearest():
+    said = refused("run", "--scenario", "data_paralel")
+
+    assert f"use one of {', '.join(plans.names())}" in said
+    assert "did you mean 'data_parallel'?" in said
+
+
+def test_one_unknown_scenario_among_known_ones_is_refused():
+    assert "'none'" in refused("run", "--scenario", "solo", "--scenario", "none")
+
+
+@pytest.mark.parametrize("option", ["--rows", "--holdout", "--epochs", "--batch", "--workers"])
+@pytest.mark.parametrize("value", ["0", "-3", "1.5", "many", ""])
+def test_counts_below_one_and_words_are_refused(option, value):
+    said = refused("run", option, value)
+
+    assert f"'{option}'" in said
+    assert value in said
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "-inf"])
+def test_a_learning_rate_is_a_finite_number_above_zero(value):
+    said = refused("run", "--learning-rate", value)
+
+    assert "--learning-rate must be a number above 0" in said
+    assert str(float(value)) in said
+
+
+@pytest.mark.parametrize("value", ["-1", str(2**31), "x"])
+def test_a_seed_is_a_whole_number_that_fits(value):
+    assert "'--seed'" in refused("run", "--seed", value)
+
+
+def test_an_unknown_optimizer_names_those_that_there_are():
+    said = refused("run", "--optimizer", "lion")
+
+    assert "'lion'" in said
+    assert all(f"'{name}'" in said for name in ("adam", "sgd", "momentum"))
+
+
+def test_an_unknown_option_is_refused():
+    assert "--row" in refused("run", "--row", "3")
+
+
+@pytest.mark.parametrize("below", ["", "x", "x/y"])
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path, below):
+    file = tmp_path / "file"
+    file.write_text("kept")
+
+    said = refused("run", "--out", str(file / below))
+
+    assert "--out" in said
+    assert str(file) in said
+    assert file.read_text() == "kept"
+
+
+def test_a_folder_with_something_in_it_is_refused_and_left_as_it_is(tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "report.html").write_text("kept")
+
+    said = refused("run", "--out", str(out))
+
+    assert f"--out {out} is not empty" in said
+    assert [path.name for path in out.iterdir()] == ["report.html"]
+
+
+DEFAULTS = {
+    "--scenario": "all", "--rows": "2000", "--epochs": "5", "--workers": "2", "--batch": "100", "--seed": "0",
+    "--learning-rate": "0.001", "--optimizer": "adam", "--data": "sample", "--split": "contiguous",
+    "--holdout": "1000", "--out": "runs/TIME-ID",
+}  # fmt: skip
+
+
+def help_of(command: str) -> dict[str, str]:
+    """The text of each option."""
+    text = fourfold(command, "--help").output
+    parts = re.split(r"^  (?=-)", text[text.index("Options:") :], flags=re.MULTILINE)[1:]
+    found = {}
+    for part in parts:
+        name = re.search(r"--[a-z-]+", part)
+        assert name is not None
+        found[name.group()] = " ".join(part.split())
+    return found
+
+
+def test_help_shows_every_option_with_its_default():
+    shown = help_of("run")
+
+    assert set(DEFAULTS) | {"--store", "--help"} == set(shown)
+    for option, default in DEFAULTS.items():
+        assert re.search(rf"\[default: {re.escape(default)}[;\]]", shown[option]), shown[option]
+    for option, text in shown.items():
+        assert re.search(r"[a-z]{3}", text.removeprefix(option)), f"{option} is not explained"
+
+
+def test_defaults_of_the_help_are_those_of_the_pipeline():
+    """So that the same command and the same pipeline without arguments do the same."""
+    from fourfold_pipelines.experiment import experiment
+
+    inputs = experiment.component_spec.inputs
+    for option, default in DEFAULTS.items():
+        if option not in ("--scenario", "--out"):
+            assert str(inputs[option[2:].replace("-", "_")].default) == default, option
+    assert inputs["scenarios"].default == list(plans.names())
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",), ("run", "-h"), ("compile", "--help")])
+def test_help_is_there(arguments):
+    result = fourfold(*arguments)
+
+    assert "Usage: fourfold" in result.output
+    assert result.exit_code in (0, 2)
+
+
+def test_version():
+    assert fourfold("--version").output.strip().endswith(__version__)
+
+
+def test_compile_writes_a_pipeline_that_kfp_loads(tmp_path):
+    from kfp import components
+
+    result = fourfold("compile", "-o", str(tmp_path / "new" / "folder"))
+
+    assert result.exit_code == 0, result.output
+    files = list((tmp_path / "new" / "folder").iterdir())
+    assert [path.name for path in files] == ["experiment.yaml"]
+    assert str(files[0]) in result.output
+    loaded = components.load_component_from_file(str(files[0]))
+    assert loaded.name == "fourfold-experiment"
+    assert set(loaded.component_spec.inputs) >= {"data", "rows", "scenarios", "seed"}  # pyright: ignore
+
+
+def test_compile_again_gives_the_same_bytes(tmp_path):
+    for _ in range(2):
+        assert fourfold("compile", "-o", str(tmp_path / "a")).exit_code == 0
+    fourfold("compile", "-o", str(tmp_path / "b"))
+
+    assert (tmp_path / "a/experiment.yaml").read_bytes() == (tmp_path / "b/experiment.yaml").read_bytes()
+
+
+@pytest.mark.parametrize("below", ["", "x"])
+def test_compile_into_what_is_no_folder_is_refused(tmp_path, below):
+    file = tmp_path / "file"
+    file.write_text("kept")
+
+    said = refused("compile", "-o", str(file / below))
+
+    assert str(file) in said
+    assert file.read_text() == "kept"

@@ -1,0 +1,74 @@
+"""The step reads what the other steps left in the store and in files, and writes two files."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fourfold.contract import keys
+from fourfold.contract.records import to_json
+from fourfold.prepare.step import prepare
+from fourfold.report import publish
+
+
+@pytest.fixture
+def left(run, tmp_path) -> dict[str, str | list[str]]:
+    """What the other steps left, as the arguments of ``publish.run``."""
+    prepared = prepare(str(tmp_path / "store"), rows=50, holdout=20)
+    (tmp_path / "merged").mkdir()
+    (tmp_path / "merged" / keys.MERGED).write_bytes(to_json(run.merged))
+    evaluations = []
+    for index, evaluation in enumerate(run.evaluations):
+        path = tmp_path / f"evaluation-{index}.json"
+        path.write_bytes(to_json(replace(evaluation, class_names=prepared.manifest.class_names)))
+        evaluations.append(str(path))
+    return {
+        "store": str(tmp_path / "store"),
+        "fingerprint": prepared.manifest.fingerprint,
+        "split_id": prepared.split.id,
+        "arguments": json.dumps(run.arguments),
+        "evaluations": evaluations,
+        "merged": str(tmp_path / "merged"),
+        "page_path": str(tmp_path / "new" / "page.html"),
+        "results_path": str(tmp_path / "new" / "results.json"),
+    }
+
+
+def test_page_and_results_are_written(left, run):
+    publish.run(**left)
+
+    results = json.loads(Path(left["results_path"]).read_text(), parse_constant=pytest.fail)
+    assert results["manifest"]["data_fingerprint"] == left["fingerprint"]
+    assert results["manifest"]["rows"] == 50
+    assert results["manifest"]["arguments"] == run.arguments
+    assert {"python", "keras", "numpy", "fourfold"} <= set(results["manifest"]["versions"])
+    assert set(results["merge"]) == {"plain_mean", "weighted_mean"}
+    page = Path(left["page_path"]).read_text(encoding="utf-8")
+    assert left["fingerprint"] in page
+    assert "MNIST sample" in page
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "said"),
+    [
+        ("split_id", "0" * 16, "splits/0000000000000000.json"),
+        ("fingerprint", "0" * 32, "datasets/00000000"),
+        ("merged", "/nowhere", "merged.json"),
+    ],
+)
+def test_what_is_missing_is_named_and_nothing_is_written(left, capsys, argument, value, said):
+    with pytest.raises(SystemExit):
+        publish.run(**{**left, argument: value})
+
+    assert said in capsys.readouterr().out
+    assert not Path(left["page_path"]).exists()
+
+
+def test_an_evaluation_that_is_none_is_named(left, capsys):
+    Path(left["evaluations"][1]).write_text('{"accuracy": NaN}')
+
+    with pytest.raises(SystemExit):
+        publish.run(**left)
+
+    assert "evaluation-1.json is not a Evaluation" in capsys.readouterr().out

@@ -174,8 +174,24 @@ def test_a_digest_does_not_depend_on_how_an_array_lies_in_memory():
     assert weights.digest(turned) == weights.digest(VALUES)
 
 
+def without_settings(model: keras.Model) -> list[str]:
+    return [line.split(" {")[0] for line in weights.structure(model)]
+
+
+@pytest.mark.parametrize(
+    "other", [{"activation": "tanh"}, {"strides": 2}, {"padding": "valid"}, {"use_bias": False}]
+)
+def test_the_structure_says_what_a_layer_computes_with(other):
+    def lines(**settings):
+        convolution = layers.Conv2D(2, 1, **{"activation": "relu", "padding": "same", **settings})
+        return weights.structure(keras.Sequential([keras.Input((4, 4, 1)), convolution]))
+
+    assert lines() == lines(name="mine", kernel_initializer="zeros")
+    assert lines() != lines(**other)
+
+
 def test_the_structure_says_class_shape_inputs_and_weights():
-    assert weights.structure(residual()) == [
+    assert without_settings(residual()) == [
         "0 InputLayer (8, 8, 1) from -",
         "1 Conv2D (8, 8, 4) from 0 kernel(3, 3, 1, 4) bias(4,)",
         "2 BatchNormalization (8, 8, 4) from 1 gamma(4,) beta(4,) moving_mean(4,) moving_variance(4,)",
@@ -188,7 +204,7 @@ def test_the_structure_says_class_shape_inputs_and_weights():
 
 
 def test_the_structure_says_what_is_used_twice_and_what_is_within():
-    assert weights.structure(nested()) == [
+    assert without_settings(nested()) == [
         "0 InputLayer (4,) from -",
         "1 Sequential (4,) from 0;2 kernel(4, 4) bias(4,) kernel(4, 4) bias(4,)",
         "1.0 Dense (4,) from - kernel(4, 4) bias(4,)",
@@ -207,7 +223,7 @@ def test_inputs_in_another_order_are_another_structure():
         pair = [first, layers.Dense(3)(first)]
         return keras.Model(start, layers.Dense(2)(layers.Concatenate()(pair[::-1] if swap else pair)))
 
-    plain, swapped = weights.structure(concatenated(False)), weights.structure(concatenated(True))
+    plain, swapped = without_settings(concatenated(False)), without_settings(concatenated(True))
 
     assert [pair for pair in zip(plain, swapped, strict=True) if pair[0] != pair[1]] == [
         ("3 Concatenate (6,) from 1,2", "3 Concatenate (6,) from 2,1")

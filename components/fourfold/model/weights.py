@@ -111,9 +111,9 @@ def structure(model: keras.Model) -> list[str]:
     """What must be equal for two models to be merged: each layer's class, shapes and inputs, in graph order.
 
     Returns:
-        One line a layer, without its name, such as ``"2 Conv2D (14, 14, 16) from 1 kernel(3, 3, 8, 16)
-        bias(16,)"``; a layer that is used twice has ``from 0;2``. The layers of a model within the model
-        follow it, as ``"2.0 Dense ..."``.
+        One line a layer, without its name, such as ``"5 Dense (10,) from 4 kernel(784, 10) bias(10,)
+        {activation='linear', units=10, use_bias=True}"``; a layer that is used twice has ``from 0;2``. The layers
+        of a model within the model follow it, as ``"2.0 Dense ..."``.
     """
     return _lines(model, "")
 
@@ -126,10 +126,32 @@ def _lines(model: keras.Model, within: str) -> list[str]:
         shape = tuple(output.shape[1:]) if output is not None and hasattr(output, "shape") else "-"
         variables = " ".join(f"{_role(variable)}{tuple(variable.shape)}" for variable in _saved(layer))
         line = f"{within}{place} {type(layer).__name__} {shape} from {_inputs(layer, places)} {variables}"
-        lines.append(line.rstrip())
+        lines.append(f"{line.rstrip()} {_settings(layer)}".rstrip())
         if isinstance(layer, keras.Model):
             lines.extend(_lines(layer, f"{within}{place}."))
     return lines
+
+
+def _settings(layer: keras.Layer) -> str:
+    """What a layer computes with besides its variables (its activation, strides ...), without how it starts."""
+    if isinstance(layer, keras.Model):
+        return ""
+    kept = _without_names(layer.get_config())
+    return "{" + ", ".join(f"{key}={value!r}" for key, value in sorted(kept.items())) + "}"
+
+
+def _without_names(value: Any) -> Any:
+    """A configuration without what two layers of one structure may differ in."""
+    if isinstance(value, list | tuple):
+        return [_without_names(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: _without_names(item)
+        for key, item in value.items()
+        if key not in ("name", "trainable", "dtype", "seed", "batch_shape", "build_config")
+        and not key.endswith(("initializer", "regularizer", "constraint"))
+    }
 
 
 def _inputs(layer: keras.Layer, places: Mapping[int, str]) -> str:

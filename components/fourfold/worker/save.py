@@ -36,7 +36,7 @@ def write_model(output: Store, index: int, model: keras.Model, training: Trainin
     """
     trained = weights.arrays(model)
     for name, value in trained.items():
-        if value.dtype.kind == "f" and not np.isfinite(value).all():
+        if "float" in value.dtype.name and not np.isfinite(value.astype(np.float64)).all():
             raise DivergedError(
                 f"{training.scenario} diverged: {name} is not finite; use a smaller --learning-rate"
             )

@@ -169,7 +169,7 @@ def make_strategy(role: Role, threads: int):
 
     Args:
         role: within the group.
-        threads: intra-op threads; fixed, since the last bits of results depend on their number.
+        threads: of one operation, and operations at once; fixed, since the last bits of results depend on their number.
 
     Returns:
         A ``tf.distribute.MultiWorkerMirroredStrategy``, of this worker alone where the group is.
@@ -177,7 +177,7 @@ def make_strategy(role: Role, threads: int):
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.config.threading.set_inter_op_parallelism_threads(max(2, threads))
+    tf.config.threading.set_inter_op_parallelism_threads(threads)
     tf.config.experimental.enable_op_determinism()
     os.environ.update(environment(role))
     if not os.environ["TF_CONFIG"]:

@@ -13,6 +13,7 @@ their medians.
 # Keras annotates jit_compile and verbose as strings but takes what its documentation says.
 # pyright: reportArgumentType=false
 
+import functools
 import json
 import os
 import statistics
@@ -188,7 +189,7 @@ def two_workers():
                 "tf_keras fit": tf_keras_fit(strategy, x, y),
             }
             meeting = Steps(strategy, *built(strategy), (28, 28, 1), 2)
-            times = take_turns(contestants, lambda: meeting.sum_over_group(np.ones(1)))
+            times = take_turns(contestants, functools.partial(meeting.sum_over_group, np.ones(1)))
             if rank == 0:
                 os.write(writing, json.dumps(times).encode())
             os._exit(0)

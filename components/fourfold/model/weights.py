@@ -112,8 +112,8 @@ def structure(model: keras.Model) -> list[str]:
 
     Returns:
         One line a layer, without its name, such as ``"5 Dense (10,) from 4 kernel(784, 10) bias(10,)
-        {activation='linear', units=10, use_bias=True}"``; a layer that is used twice has ``from 0;2``. The layers
-        of a model within the model follow it, as ``"2.0 Dense ..."``.
+        {activation='linear', units=10, use_bias=True}"``; a layer that is used twice has ``from 0;2``. The
+        layers of a model within the model follow it, as ``"2.0 Dense ..."``.
     """
     return _lines(model, "")
 
@@ -133,7 +133,7 @@ def _lines(model: keras.Model, within: str) -> list[str]:
 
 
 def _settings(layer: keras.Layer) -> str:
-    """What a layer computes with besides its variables (its activation, strides ...), without how it starts."""
+    """What a layer computes with besides its variables, such as its activation, but not how it starts."""
     if isinstance(layer, keras.Model):
         return ""
     kept = _without_names(layer.get_config())

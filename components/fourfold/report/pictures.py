@@ -76,7 +76,7 @@ def accuracies(bars: list[tuple[str, float, str]]) -> str:
     """
     kinds = list(dict.fromkeys(kind for _, _, kind in bars))
     with plt.rc_context({**STYLE, "axes.grid": False}):
-        figure, axes = plt.subplots(figsize=(9.4, 0.6 + 0.34 * len(bars)), layout="constrained")
+        figure, axes = plt.subplots(figsize=(9.4, 0.9 + 0.34 * len(bars)), layout="constrained")
         for place, (_, value, kind) in enumerate(bars):
             axes.barh(place, 100 * value, height=0.62, color=COLOURS[kinds.index(kind) % 7])
             axes.text(100 * value + 0.6, place, f"{100 * value:.1f} %", va="center", fontsize=10)
@@ -84,6 +84,10 @@ def accuracies(bars: list[tuple[str, float, str]]) -> str:
         axes.invert_yaxis()
         axes.set_xlim(0, 108)
         axes.set_xlabel("right test rows (%)")
+        shades = [plt.Rectangle((0, 0), 1, 1, color=COLOURS[place % 7]) for place in range(len(kinds))]
+        axes.legend(
+            shades, kinds, loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=len(kinds), fontsize=10
+        )
         return _svg(figure, "Test accuracy of every scenario, model and merge")
 
 

@@ -169,7 +169,8 @@ def make_strategy(role: Role, threads: int):
 
     Args:
         role: within the group.
-        threads: of one operation, and operations at once; fixed, since the last bits of results depend on their number.
+        threads: of one operation, and operations at once; fixed, since the last bits of results depend on
+            their number.
 
     Returns:
         A ``tf.distribute.MultiWorkerMirroredStrategy``, of this worker alone where the group is.

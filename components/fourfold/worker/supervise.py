@@ -20,6 +20,7 @@ from fourfold.contract import events, exits, lifetime, plan as plans
 from fourfold.contract.errors import (
     DamagedObjectError,
     DivergedError,
+    FourfoldError,
     InvalidInputError,
     MissingObjectError,
     PeerLostError,
@@ -30,6 +31,16 @@ from fourfold.worker import cluster
 
 TAIL = 20
 """Lines of a failed worker that are told."""
+CODES: tuple[tuple[type[FourfoldError], int], ...] = (
+    (InvalidInputError, exits.INVALID_INPUT),
+    (MissingObjectError, exits.INVALID_INPUT),
+    (DamagedObjectError, exits.INVALID_INPUT),
+    (DivergedError, exits.DIVERGED),
+    (StoreError, exits.STORE_FAILED),
+    (PeerLostError, exits.PEER_LOST),
+    (FourfoldError, exits.FAILED),
+)
+"""What a worker exits with for an error that users read; the first row that fits."""
 
 
 @dataclass(frozen=True)
@@ -288,18 +299,9 @@ def _work(training: Training, role: cluster.Role, process: str) -> int:
     try:
         train(training, role, process)
         return exits.OK
-    except (InvalidInputError, MissingObjectError, DamagedObjectError) as error:
+    except FourfoldError as error:
         print(f"fourfold: {error}", flush=True)
-        return exits.INVALID_INPUT
-    except DivergedError as error:
-        print(f"fourfold: {error}", flush=True)
-        return exits.DIVERGED
-    except StoreError as error:
-        print(f"fourfold: {error}", flush=True)
-        return exits.STORE_FAILED
-    except PeerLostError as error:
-        print(f"fourfold: {error}", flush=True)
-        return exits.PEER_LOST
+        return next(code for kind, code in CODES if isinstance(error, kind))
     except Exception as error:
         code = _code_of(error)
         if code == exits.FAILED:
@@ -310,6 +312,7 @@ def _work(training: Training, role: cluster.Role, process: str) -> int:
 
 
 def _code_of(error: Exception) -> int:
+    """The exit code for an error of TensorFlow."""
     import tensorflow as tf
 
     text = str(error)

@@ -1,6 +1,11 @@
-"""What tests of several rooms share: prepared data, and a process that forks workers."""
+"""What tests of several rooms share: prepared data, a process that forks workers, a real cluster."""
 
 import os
+import secrets
+import shutil
+import socket
+import subprocess
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +15,7 @@ from hypothesis import settings
 
 from fourfold.contract.records import Training
 from fourfold.prepare.step import Prepared, prepare
+from fourfold.store import s3
 from fourfold.train import processes
 from fourfold_pipelines.local import worker_server
 
@@ -58,3 +64,65 @@ def make_training(store: Path, tmp_path: Path) -> Callable[..., Training]:
 
 def prepared_of(store: Path, rows: int, split: str, workers: int) -> Prepared:
     return prepare(str(store), rows=rows, holdout=100, split=split, workers=workers)
+
+
+OVERLAY = Path(__file__).parents[1] / "manifests" / "overlays" / "kind"
+
+
+def kubectl(*arguments: str, stdin: str | None = None) -> str:
+    """Runs kubectl and gives what it prints."""
+    done = subprocess.run(["kubectl", *arguments], input=stdin, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="session")
+def cluster() -> None:
+    if not os.environ.get("KUBECONFIG") or not shutil.which("kubectl"):
+        pytest.skip("no cluster: KUBECONFIG is not set, or kubectl is not installed")
+    kubectl("version", "--request-timeout=20s")
+
+
+@pytest.fixture(scope="session")
+def s3_server(cluster: None) -> Iterator[s3.Settings]:
+    """The SeaweedFS of the kind overlay, reached through a port-forward that lasts as long as the tests."""
+    access, secret = f"id{secrets.token_hex(8)}", secrets.token_hex(16)
+    kubectl("apply", "--server-side", "-f", str(OVERLAY / "namespace.yaml"))
+    literals = (
+        f"--from-literal=AWS_ACCESS_KEY_ID={access}",
+        f"--from-literal=AWS_SECRET_ACCESS_KEY={secret}",
+    )
+    made = kubectl(
+        "-n",
+        "fourfold",
+        "create",
+        "secret",
+        "generic",
+        "fourfold-s3",
+        *literals,
+        "--dry-run=client",
+        "-o=yaml",
+    )
+    kubectl("apply", "--server-side", "-f", "-", stdin=made)
+    kubectl("apply", "--server-side", "-k", str(OVERLAY))
+    kubectl("-n", "fourfold", "rollout", "restart", "deployment/seaweedfs")
+    kubectl("-n", "fourfold", "rollout", "status", "deployment/seaweedfs", "--timeout=150s")
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+    forward = subprocess.Popen(
+        ["kubectl", "-n", "fourfold", "port-forward", "service/seaweedfs", f"{port}:8333"],
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            except OSError:
+                time.sleep(0.2)
+        yield s3.Settings(f"127.0.0.1:{port}", False, access, secret)
+    finally:
+        forward.terminate()
+        forward.wait()

@@ -93,7 +93,7 @@ def keras_fit(x, y):
 
 def tf_keras_fit(strategy, x, y):
     """tf_keras ``fit`` under the strategy, each worker its own shard, all steps in one execution."""
-    import tf_keras
+    import tf_keras  # pyright: ignore[reportMissingImports] - of the extra benchmarks
 
     layers = tf_keras.layers
     with strategy.scope():

@@ -10,52 +10,12 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 from fourfold.contract.errors import InvalidInputError, MissingObjectError, StoreError
 from fourfold.store.objects import FolderStore, open_store
 
-ODD_KEYS = [
-    "plain",
-    "a/b/c.npy",
-    "with space/and + plus",
-    "100%/%2e%2e/x%20y",
-    "#1?a=b&c",
-    "Größe/训练/🚀",
-    ".hidden",
-    "..almost",
-    "colon:here",
-    "-rf",
-    "a'b\"c$d`e",
-    "new\nline",
-]
-BAD_KEYS = [
-    "",
-    "/",
-    "/etc/passwd",
-    "..",
-    "../x",
-    "a/../x",
-    "a/..",
-    "a\\b",
-    "a\0b",
-    ".",
-    "a/./b",
-    "a//b",
-    "a/",
-]
 PARTS = st.text(st.characters(exclude_characters="/\\\0", exclude_categories=["Cs"]), min_size=1, max_size=20)
 KEYS = st.lists(PARTS, min_size=1, max_size=4).map("/".join)
 
 
 def is_key(key: str) -> bool:
     return not any(part in (".", "..") or part.startswith(".part-") for part in key.split("/"))
-
-
-@pytest.mark.parametrize("key", ODD_KEYS)
-def test_odd_keys_round_trip(objects, key):
-    objects.write(key, b"\0\xff" + key.encode())
-    assert objects.exists(key)
-    assert objects.read(key) == b"\0\xff" + key.encode()
-    assert objects.list("") == [key]
-    objects.delete(key)
-    assert not objects.exists(key)
-    assert objects.list("") == []
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
@@ -66,15 +26,6 @@ def test_any_key_and_any_bytes_round_trip(tmp_path_factory, key, data):
     objects.write(key, data)
     assert objects.read(key) == data
     assert objects.list("") == [key]
-
-
-@pytest.mark.parametrize("key", BAD_KEYS)
-@pytest.mark.parametrize("action", ["read", "write", "exists", "delete"])
-def test_what_is_no_key_is_refused(objects, root, key, action):
-    arguments = (key, b"x") if action == "write" else (key,)
-    with pytest.raises(InvalidInputError, match="is no key"):
-        getattr(objects, action)(*arguments)
-    assert not root.exists()
 
 
 @pytest.mark.parametrize("prefix", ["..", "../other", "/etc", "a/../..", "a\\b"])

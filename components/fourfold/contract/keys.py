@@ -1,5 +1,26 @@
 """The name of every object in the store. All keys are relative to a store's root and use ``/``."""
 
+from fourfold.contract.errors import InvalidInputError
+
+PART = ".part-"
+"""What the name of an object begins with while a store writes it; no key has such a part."""
+
+
+def parts(key: str) -> list[str]:
+    """The parts of a key.
+
+    Raises:
+        InvalidInputError: the key is not relative, or has a part, or a character, that a store cannot keep.
+    """
+    found = key.split("/")
+    wrong = any(part in ("", ".", "..") or part.startswith(PART) for part in found)
+    if wrong or "\\" in key or "\0" in key:
+        raise InvalidInputError(
+            f"{key!r} is no key: a key is relative, uses '/', has no empty, '.', '..' or '{PART}' part, "
+            "no backslash and no NUL"
+        )
+    return found
+
 
 def dataset(fingerprint: str) -> str:
     """The prefix of one data set's cached batches."""

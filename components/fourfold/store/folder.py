@@ -1,0 +1,77 @@
+"""A folder as a store."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from fourfold.contract import keys
+from fourfold.contract.errors import MissingObjectError, StoreError
+
+
+class FolderStore:
+    """A folder as a store: an object is a file, written under another name and renamed when it is whole."""
+
+    def __init__(self, root: Path):
+        self._root = root.absolute()
+        self.uri = self._root.as_uri()
+
+    def read(self, key: str) -> bytes:
+        """See ``Store``."""
+        path = self._path(key)
+        try:
+            return path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise MissingObjectError(f"there is no {key} in {self.uri}") from error
+        except OSError as error:
+            raise StoreError(f"cannot read {key} in {self.uri}: {error.strerror or error}") from error
+
+    def write(self, key: str, data: bytes) -> None:
+        """See ``Store``."""
+        path = self._path(key)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=keys.PART)
+            part = Path(name)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                part.chmod(0o644)
+                part.replace(path)
+            except BaseException:
+                part.unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            raise StoreError(
+                f"cannot write {key} in {self.uri}: {error.strerror or error}; "
+                "is the folder writable, is there room?"
+            ) from error
+
+    def exists(self, key: str) -> bool:
+        """See ``Store``."""
+        return self._path(key).is_file()
+
+    def list(self, prefix: str) -> list[str]:
+        """See ``Store``."""
+        base = self._path(prefix.rstrip("/")) if prefix.strip("/") else self._root
+        if not base.is_dir():
+            return []
+        files = (path for path in base.rglob("*") if path.is_file() and not path.name.startswith(keys.PART))
+        return sorted(path.relative_to(self._root).as_posix() for path in files)
+
+    def delete(self, key: str) -> None:
+        """See ``Store``."""
+        try:
+            self._path(key).unlink(missing_ok=True)
+        except NotADirectoryError:
+            return
+        except OSError as error:
+            raise StoreError(f"cannot delete {key} in {self.uri}: {error.strerror or error}") from error
+
+    def below(self, prefix: str) -> "FolderStore":
+        """See ``Store``."""
+        return FolderStore(self._path(prefix.rstrip("/")))
+
+    def _path(self, key: str) -> Path:
+        return self._root.joinpath(*keys.parts(key))

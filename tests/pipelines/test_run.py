@@ -184,3 +184,16 @@ def wait_until(condition, seconds):
     while not condition():
         assert time.monotonic() < until, "waited in vain"
         time.sleep(0.1)
+
+
+@pytest.mark.cluster
+def test_a_run_with_its_batches_in_s3_gives_the_digests_of_one_with_a_folder(run, s3_server, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3_server.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret_key)
+    _, folder, _ = run("first")
+    out, bucket, printed = run("from s3", "--store", "s3://fourfold-tests/runs")
+    assert numbers(bucket) == numbers(folder)
+    for path in out.rglob("*"):
+        assert not path.is_file() or s3_server.secret_key.encode() not in path.read_bytes(), path
+    assert s3_server.secret_key not in printed

@@ -41,7 +41,7 @@ class Steps:
         self._model = model
         self._optimizer = optimizer
         self._local = strategy.num_replicas_in_sync // world
-        self._alone = strategy.num_replicas_in_sync == 1
+        self._alone = strategy.num_replicas_in_sync == 1 and reduce is None
         on_cpu = not tf.config.list_physical_devices("GPU")
         two = world == 2 and self._local == 1 and on_cpu
         self._reduce = reduce or (exchange.between_two() if two else exchange.over_replicas)

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fourfold.contract import keys, lifetime
+from fourfold.contract import exits, keys, lifetime
 from fourfold.contract.records import Trained, from_json
 from fourfold.train import processes
 
@@ -39,6 +39,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--out", required=True, type=Path, help="the run's folder; it exists and is empty")
     parser.add_argument("--arguments", required=True, help="of the pipeline, as a JSON object")
     options = parser.parse_args(argv)
+    # As an exception, so that what must be put away is, also when the run is ended from outside.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(exits.TERMINATED))
     lifetime.end_with_parent(lambda: os.killpg(0, signal.SIGTERM))
     with worker_server() as path:
         os.environ[processes.SERVER] = path
@@ -67,7 +69,7 @@ def worker_server() -> Iterator[str]:
         The path of its socket.
     """
     with (
-        tempfile.TemporaryDirectory(prefix="fourfold-") as folder,
+        tempfile.TemporaryDirectory(prefix="fourfold-", dir=_short_folder()) as folder,
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening,
     ):
         path = str(Path(folder) / "workers")
@@ -81,6 +83,11 @@ def worker_server() -> Iterator[str]:
         finally:
             server.terminate()
             server.wait()
+
+
+def _short_folder() -> str | None:
+    """Where a socket's path fits into the 104 bytes that some systems allow; None for the usual place."""
+    return "/tmp" if len(os.fsencode(tempfile.gettempdir())) > 70 else None
 
 
 def collect(outputs: Any, out: Path) -> None:

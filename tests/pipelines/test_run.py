@@ -186,6 +186,44 @@ def wait_until(condition, seconds):
         time.sleep(0.1)
 
 
+def test_what_a_user_has_around_does_not_change_the_result(run, tmp_path, monkeypatch):
+    """Decoys in the current folder, settings of Keras, a TF_CONFIG, a temporary folder with a long name."""
+    for name in ("fourfold", "fourfold_pipelines", "keras", "kfp", "tensorflow"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('a decoy was imported')\n")
+    long = tmp_path / ("long" * 40)
+    long.mkdir()
+    settings = {"floatx": "float64", "image_data_format": "channels_first", "epsilon": 1e-3, "backend": "jax"}
+    (tmp_path / "keras.json").write_text(json.dumps(settings))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    monkeypatch.setenv("TMPDIR", str(long))
+    monkeypatch.setenv(
+        "TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 1}}'
+    )
+    monkeypatch.setenv("PYTHONWARNINGS", "error")
+    _, around, _ = run("around")
+    monkeypatch.undo()
+    _, first, _ = run("first")
+    assert numbers(around) == numbers(first)
+
+
+def test_a_run_whose_own_process_is_killed_says_so(tmp_path):
+    out = tmp_path / "out"
+    arguments = ["run", "--epochs", "500", "--scenario", "sequential", "--out", str(out)]
+    environment = {**os.environ, "FOURFOLD_STORE": str(tmp_path / "store")}
+    process = subprocess.Popen([FOURFOLD, *arguments], env=environment, stderr=subprocess.PIPE, text=True)
+    told = out / "events.jsonl"
+    wait_until(lambda: told.exists() and '"started"' in told.read_text(), 120)
+    started = next(json.loads(line) for line in told.read_text().splitlines() if '"started"' in line)
+    session = os.getsid(int(started["process"]))
+    os.kill(session, signal.SIGKILL)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "The run ended: killed by SIGKILL; its last lines:" in said
+    wait_until(lambda: not group_of(session), 30)
+
+
 @pytest.mark.cluster
 def test_a_run_with_its_batches_in_s3_gives_the_digests_of_one_with_a_folder(run, s3_server, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3_server.endpoint)

@@ -1,7 +1,7 @@
 """The worked numbers of data-parallel training, by the worker's own step.
 
-A worker's gradients and its peer's are given here by hand; what is tested is all that comes after them: the sum,
-the division by the rows of the step, the update.
+A worker's gradients and its peer's are given here by hand; what is tested is all that comes after them: the
+sum, the division by the rows of the step, the update.
 """
 
 import keras

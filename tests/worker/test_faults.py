@@ -19,7 +19,9 @@ from fourfold.contract.errors import InvalidInputError, MissingObjectError, Work
 from fourfold.contract.records import to_json
 from fourfold.store import cache
 from fourfold.store.objects import open_store
+from fourfold.train import processes
 from fourfold.train.step import train
+from fourfold_pipelines.local import worker_server
 
 LONG = {"epochs": 500, "rows": 2000}
 """A training that goes on until it is ended."""
@@ -89,6 +91,23 @@ def test_workers_are_processes_that_talk_and_a_killed_one_ends_the_step_by_name(
     assert re.search(r"worker 1 of 2 \(process \d+\) ended: killed by SIGKILL", str(caught[0]))
     assert caught[0].exit_code >= exits.FIRST_RETRYABLE
     assert all_gone(pids)
+
+
+def test_workers_whose_server_is_killed_end_and_the_step_says_so(make_training, told, monkeypatch):
+    with worker_server() as path:
+        monkeypatch.setenv(processes.SERVER, path)
+        thread, caught = in_thread(make_training("sequential", **LONG))
+        worker = int(told("started")[0]["process"])
+        server = parent_of(parent_of(worker))
+        os.kill(server, signal.SIGKILL)
+        thread.join(30)
+    assert not thread.is_alive()
+    assert "the workers' parent was lost: somebody killed it" in str(caught[0])
+    assert all_gone([worker])
+
+
+def parent_of(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
 
 
 def connections_between(a, b):

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import keras
 import numpy as np
 
 from fourfold.contract import keys, plan as plans
@@ -10,6 +9,7 @@ from fourfold.contract.records import Merged, ModelScore, Trained, from_json, to
 from fourfold.merge import members as match
 from fourfold.merge.rules import RULES
 from fourfold.model import measures, scoring, weights
+from fourfold.model.pinned import keras
 from fourfold.store import cache
 from fourfold.store.objects import Store, open_store
 

@@ -1,8 +1,7 @@
 """The network that the experiment trains by default, and the optimisers it is trained with."""
 
-import keras
-
 from fourfold.contract.errors import InvalidInputError
+from fourfold.model.pinned import keras
 
 OPTIMIZERS = ("adam", "sgd", "momentum")
 

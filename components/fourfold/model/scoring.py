@@ -5,10 +5,10 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-import keras
 import numpy as np
 
 from fourfold.contract.errors import DamagedObjectError
+from fourfold.model.pinned import keras
 
 
 def logits(model: keras.Model, x: np.ndarray, batch: int = 500) -> np.ndarray:

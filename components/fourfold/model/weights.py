@@ -9,10 +9,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import keras
 import numpy as np
 
 from fourfold.contract.errors import InvalidInputError
+from fourfold.model.pinned import keras
 
 
 def named_variables(model: keras.Model) -> dict[str, keras.Variable]:

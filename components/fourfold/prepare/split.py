@@ -44,7 +44,10 @@ def split(
     if workers < 1 or seed < 0:
         raise InvalidInputError(f"workers must be at least 1 and seed at least 0, got {workers} and {seed}")
     if rows < workers:
-        raise InvalidInputError(f"{rows} rows cannot be dealt to {workers} workers: each needs at least one")
+        raise InvalidInputError(
+            f"{rows} rows cannot be dealt to {workers} workers, each needs at least one: "
+            "take more rows or fewer workers"
+        )
     deal = _RULES.get(name)
     if deal is None or (bool(argument) != (name in _WITH_ARGUMENT)):
         raise InvalidInputError(f"unknown split {rule!r}: use one of {RULES}")
@@ -97,7 +100,9 @@ def _contiguous(argument, rule, labels, classes, workers, rng):
 
 def _sizes(argument, rule, labels, classes, workers, rng):
     shares = _numbers(argument, rule)
-    if len(shares) != workers or sum(shares) == 0:
+    if sum(shares) == 0:
+        raise InvalidInputError(f"split {rule!r}: the sizes sum to 0, so nobody would get a row")
+    if len(shares) != workers:
         raise InvalidInputError(
             f"split {rule!r} names {len(shares)} sizes for {workers} workers: one number a worker"
         )

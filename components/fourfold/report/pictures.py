@@ -60,6 +60,7 @@ def curves(scenarios: dict[str, Any]) -> str:
         for axes in (left, right):
             axes.set_xlabel("epoch")
             axes.xaxis.get_major_locator().set_params(integer=True)
+            axes.margins(x=0.1)
         left.set_ylim(bottom=0)
         right.legend(loc="lower right", fontsize=10)
         return _svg(figure, "Training loss and accuracy of every model by epoch")
@@ -83,6 +84,7 @@ def accuracies(bars: list[tuple[str, float, str]]) -> str:
         axes.set_yticks(range(len(bars)), [label for label, _, _ in bars])
         axes.invert_yaxis()
         axes.set_xlim(0, 108)
+        axes.set_xticks(range(0, 101, 20))
         axes.set_xlabel("right test rows (%)")
         shades = [plt.Rectangle((0, 0), 1, 1, color=COLOURS[place % 7]) for place in range(len(kinds))]
         axes.legend(

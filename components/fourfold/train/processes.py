@@ -22,7 +22,7 @@ def run(training: Training) -> None:
     Raises:
         WorkerFailedError: a worker failed; the error says which, why, and its last lines.
     """
-    cause, last, code = "", [], exits.FAILED
+    cause, last, code = "", [], None
     for line in _ask(training) or _spawn(training):
         event = events.decode(line)
         if event is None:
@@ -38,14 +38,24 @@ def run(training: Training) -> None:
             events.say(kind, **event)
     if code != exits.OK:
         tail = "".join(f"\n  | {line.rstrip()}" for line in last)
+        ended = "was lost: somebody killed it" if code is None else f"ended: {exits.describe(code)}"
         raise WorkerFailedError(
-            cause or f"{training.scenario}: the workers' parent ended: {exits.describe(code)}{tail}", code
+            cause or f"{training.scenario}: the workers' parent {ended}{tail}",
+            exits.PEER_LOST if code is None else code,
         )
 
 
 def _spawn(training: Training) -> Iterator[str]:
     """The lines of ``python -m fourfold.worker --local``, the event ``exit`` last."""
-    command = [sys.executable, "-m", "fourfold.worker", "--local", "--training", to_json(training).decode()]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "fourfold.worker",
+        "--local",
+        "--training",
+        to_json(training).decode(),
+    ]
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,

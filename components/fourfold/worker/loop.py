@@ -4,13 +4,13 @@ import sys
 import time
 from collections.abc import Callable
 
-import keras
 import numpy as np
 
 from fourfold.contract import events, keys, plan as plans
 from fourfold.contract.errors import DivergedError
 from fourfold.contract.records import Epoch, Training, WorkerReport
 from fourfold.model import network, weights
+from fourfold.model.pinned import keras
 from fourfold.store.objects import open_store
 from fourfold.worker import cluster, input, save
 from fourfold.worker.steps import Steps
@@ -169,8 +169,8 @@ class _Story:
             raise DivergedError(
                 f"{self.training.scenario} diverged: the loss is {means[wrong[0]]} at step "
                 f"{step + int(wrong[0]) + 1} of {self.shard.steps} in epoch {epoch + 1}; "
-                f"with --optimizer {self.training.optimizer} a --learning-rate below "
-                f"{self.training.learning_rate:g} should help"
+                f"with --optimizer {self.training.optimizer} a --learning-rate far below "
+                f"{self.training.learning_rate:g} should help; 0.001 is usual for adam, 0.01 to 0.1 for sgd"
             )
 
     def _write_trace(self, before: dict[str, np.ndarray], numbers: np.ndarray) -> None:

@@ -6,13 +6,13 @@ import time
 from collections.abc import Sequence
 from importlib import metadata
 
-import keras
 import numpy as np
 
 from fourfold.contract import keys
 from fourfold.contract.errors import DamagedObjectError, DivergedError, PeerLostError
 from fourfold.contract.records import Training, WorkerReport, to_json
 from fourfold.model import scoring, weights
+from fourfold.model.pinned import keras
 from fourfold.store import cache
 from fourfold.store.formats import arrays_to_bytes, sha256
 from fourfold.store.objects import Store, open_store

@@ -9,10 +9,10 @@ Keras 3 optimiser would sum them once more.
 
 from collections.abc import Callable
 
-import keras
 import numpy as np
 import tensorflow as tf
 
+from fourfold.model.pinned import keras
 from fourfold.worker import exchange
 
 

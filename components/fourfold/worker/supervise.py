@@ -105,7 +105,6 @@ def pod_role(training: Training, environ: Mapping[str, str]) -> Roles:
 def preload() -> None:
     """Imports what the workers need, TensorFlow among it, before they are forked."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    os.environ["KERAS_BACKEND"] = "tensorflow"
     import fourfold.worker.loop  # noqa: F401
 
 

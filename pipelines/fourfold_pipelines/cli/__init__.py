@@ -3,7 +3,8 @@
 import click
 
 from fourfold import __version__
-from fourfold.contract.errors import FourfoldError
+from fourfold.contract import exits
+from fourfold.contract.errors import FourfoldError, InvalidInputError
 from fourfold_pipelines.cli.compile import compile_command
 from fourfold_pipelines.cli.run import run_command
 
@@ -15,7 +16,9 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except FourfoldError as error:
-            raise click.ClickException(str(error)) from error
+            told = click.ClickException(str(error))
+            told.exit_code = exits.INVALID_INPUT if isinstance(error, InvalidInputError) else exits.FAILED
+            raise told from error
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

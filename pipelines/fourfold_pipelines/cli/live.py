@@ -17,19 +17,24 @@ QUIET = {"progress", "started", "step-started", "evaluated", "merged"}
 """Events that plain output leaves out."""
 
 
-def follow(path: Path, process: subprocess.Popen) -> None:
+def follow(path: Path, process: subprocess.Popen) -> bool:
     """Shows a run's events until its process has ended.
 
     Args:
         path: the events, a JSON object a line.
         process: that runs the pipeline.
+
+    Returns:
+        Whether a step said why it failed.
     """
+    failed = False
     console = Console(stderr=True)
     if not console.is_terminal:
         for event in _events(path, process):
+            failed |= event["event"] == "step-failed"
             if event["event"] not in QUIET:
                 click.echo(events.describe(event), err=event["event"] == "step-failed")
-        return
+        return failed
     columns = (
         TextColumn("{task.description:<18}"),
         BarColumn(24),
@@ -39,7 +44,9 @@ def follow(path: Path, process: subprocess.Popen) -> None:
     with Progress(*columns, console=console, transient=False) as progress:
         lanes = _Lanes(progress)
         for event in _events(path, process):
+            failed |= event["event"] == "step-failed"
             lanes.show(event)
+    return failed
 
 
 def _events(path: Path, process: subprocess.Popen) -> Iterator[dict[str, Any]]:

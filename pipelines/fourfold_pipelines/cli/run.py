@@ -3,6 +3,7 @@
 import datetime
 import json
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from typing import Any
 
 import click
 
-from fourfold.contract import events, plan as plans
+from fourfold.contract import events, exits, plan as plans
 from fourfold.contract.errors import FourfoldError, InvalidInputError
 from fourfold.prepare.source import cache_folder
 from fourfold.prepare.split import RULES
@@ -75,11 +76,12 @@ def run_command(
     if not 0 < learning_rate < float("inf"):
         raise InvalidInputError(f"--learning-rate must be a number above 0, got {learning_rate}")
     if data not in ("sample", "mnist"):
-        data = str(Path(data).absolute()) if data else data
+        data = str(Path(data).expanduser().absolute()) if data else data
     where = store or os.environ.get("FOURFOLD_STORE") or str(cache_folder() / "store")
     settings = {"data": data, "scenarios": chosen, "learning_rate": learning_rate, **numbers}
     folder = _make_folder(out)
-    arguments = {**settings, "store": str(Path(where).absolute()) if "://" not in where else where}
+    where = where if "://" in where else str(Path(where).expanduser().absolute())
+    arguments = {**settings, "store": where}
     code = _follow(folder, {**arguments, "arguments": json.dumps(settings)})
     if code == 0:
         summary.show(folder)
@@ -93,6 +95,7 @@ def _make_folder(out: Path | None) -> Path:
     if out is None:
         now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
         out = Path("runs") / f"{now}-{secrets.token_hex(2)}"
+    out = out.expanduser()
     try:
         out.mkdir(parents=True, exist_ok=True)
         if any(out.iterdir()):
@@ -115,6 +118,9 @@ def _follow(folder: Path, arguments: dict[str, Any]) -> int:
         **os.environ,
         events.FILE: str(told.absolute()),
         "PYTHONUNBUFFERED": "1",
+        # A file of the folder that one stands in is no library; a library's warning is no error.
+        "PYTHONSAFEPATH": "1",
+        "PYTHONWARNINGS": "default",
     }
     before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     with (folder / "run.log").open("wb") as log:
@@ -122,8 +128,13 @@ def _follow(folder: Path, arguments: dict[str, Any]) -> int:
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
         )
         try:
-            live.follow(told, process)
-            return 0 if process.wait() == 0 else 1
+            why_is_told = live.follow(told, process)
+            code = process.wait()
+            if code and not why_is_told:
+                click.echo(
+                    f"The run ended: {exits.describe(code)}; its last lines:\n{_tail(folder)}", err=True
+                )
+            return 1 if code else 0
         except _EndedError as ended:
             click.echo("\nInterrupted: ending all workers ...", err=True)
             return 128 + ended.number
@@ -131,6 +142,12 @@ def _follow(folder: Path, arguments: dict[str, Any]) -> int:
             _end_group(process)
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _tail(folder: Path, lines: int = 8) -> str:
+    """The last lines of the log, without the colours that kfp gives them."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", (folder / "run.log").read_text(encoding="utf-8", errors="replace"))
+    return "\n".join(f"  | {line}" for line in text.rstrip().splitlines()[-lines:])
 
 
 class _EndedError(BaseException):

@@ -36,8 +36,8 @@ def follow(path: Path, process: subprocess.Popen) -> bool:
                 click.echo(events.describe(event), err=event["event"] == "step-failed")
         return failed
     columns = (
-        TextColumn("{task.description:<18}"),
-        BarColumn(24),
+        TextColumn("{task.description:<16}"),
+        BarColumn(8),
         TextColumn("{task.fields[said]}"),
         TimeElapsedColumn(),
     )
@@ -79,10 +79,10 @@ class _Lanes:
             several = event["models"] > 1
             name = f"{event['scenario']} {event['model']}" if several else event["scenario"]
             part = 0.0 if kind == "epoch" else event["step"] / event["steps"] - 1
-            said = f"epoch {event['epoch']}/{event['epochs']}  loss {event['loss']:.3f}"
+            said = f"epoch {event['epoch']}/{event['epochs']} loss {event['loss']:.3f}"
             if kind == "epoch":
                 rate = event["rows"] / event["seconds"] if event["seconds"] else 0.0
-                said += f"  accuracy {event['accuracy']:.3f}  {rate:,.0f} rows/s"
+                said += f" acc {event['accuracy']:.3f} {rate:,.0f} rows/s"
             lane = self._lane(name, event["epochs"])
             self._progress.update(lane, completed=event["epoch"] + part, said=said)
         elif kind == "step-started" and event["step"] == "train":

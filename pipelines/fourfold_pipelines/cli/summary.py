@@ -27,8 +27,16 @@ def show(folder: Path) -> None:
 
 def _scenarios(scenarios: dict[str, Any]) -> Table:
     table = Table(title="Test rows, the same for all", title_justify="left", box=None, pad_edge=False)
-    table.add_column("scenario")
-    for name in ("accuracy", "loss", "workers", "models", "global batch", "updates/epoch", "training s"):
+    table.add_column("scenario", no_wrap=True)
+    for name in (
+        "accuracy",
+        "loss",
+        "workers",
+        "models",
+        "global\nbatch",
+        "updates\n/epoch",
+        "training\nseconds",
+    ):
         table.add_column(name, justify="right")
     for name, scenario in scenarios.items():
         table.add_row(
@@ -46,7 +54,7 @@ def _scenarios(scenarios: dict[str, Any]) -> Table:
 
 def _merges(results: dict[str, Any]) -> Table:
     table = Table(title="\nThe solo models merged", title_justify="left", box=None, pad_edge=False)
-    table.add_column("rule")
+    table.add_column("rule", no_wrap=True)
     table.add_column("accuracy", justify="right")
     table.add_column("loss", justify="right")
     for rule, score in results["merge"].items():

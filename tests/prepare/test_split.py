@@ -199,7 +199,7 @@ def test_an_unknown_rule_is_refused_with_those_there_are(rule):
     [
         ("sizes:80,15,5", "names 3 sizes for 2 workers: one number a worker"),
         ("sizes:80", "names 1 sizes for 2 workers"),
-        ("sizes:0,0", "one number a worker"),
+        ("sizes:0,0", "the sizes sum to 0"),
         ("sizes:80;20", "'80;20' are not numbers"),
         ("sizes:80,,20", "are not numbers"),
         ("sizes:-80,180", "its numbers must be from 0"),
@@ -224,7 +224,10 @@ def test_numbers_that_do_not_fit_are_refused_with_the_rule(rule, said):
 @pytest.mark.parametrize("rule", ["contiguous", "sizes:1,1,1,1", "dirichlet:0.5", "skew:90,10", "disjoint"])
 def test_3_rows_for_4_workers_are_refused(rule):
     message = refusal(rule, workers=4, labels=EVEN[:3])
-    assert message == "3 rows cannot be dealt to 4 workers: each needs at least one"
+    assert (
+        message
+        == "3 rows cannot be dealt to 4 workers, each needs at least one: take more rows or fewer workers"
+    )
 
 
 @pytest.mark.parametrize(

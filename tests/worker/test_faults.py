@@ -184,17 +184,22 @@ def test_a_port_in_use_is_told(make_training):
     assert str(port) in done.stdout
 
 
-def test_a_single_worker_saves_the_same_model_however_it_is_told_that_it_is_alone(make_training):
+def test_a_single_worker_saves_the_same_model_however_it_is_told_that_it_is_alone(make_training, monkeypatch):
     training = make_training("sequential", rows=100, workers=1)
     (port,) = free_ports(1)
     alone = json.dumps({"cluster": {"worker": [f"127.0.0.1:{port}"]}, "task": {"type": "worker", "index": 0}})
     digests = set()
     for tf_config in (None, "{}", alone):
-        done = pod(training, tf_config)
+        done = pod(training, tf_config, HOSTNAME="the-pod-0")
         assert done.returncode == exits.OK, done.stdout + done.stderr
-        digests.add(json.loads(open_store(training.output).read(keys.worker(0)))["digests"][-1])
+        report = json.loads(open_store(training.output).read(keys.worker(0)))
+        assert report["process"] == "the-pod-0"
+        digests.add(report["digests"][-1])
+    monkeypatch.setenv("HOSTNAME", "a-laptop")
+    monkeypatch.delenv(processes.SERVER, raising=False)
     trained = train(training)
     assert digests == {trained.reports[0].digests[-1]}
+    assert trained.reports[0].process.isdigit()
 
 
 @pytest.mark.usefixtures("workers")

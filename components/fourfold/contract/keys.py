@@ -70,5 +70,4 @@ def trace(worker_index: int, step: int) -> str:
 TRAINED = "trained.json"
 """What a training yielded, with the sha256 of its objects; written last, relative to a training's output."""
 
-EVALUATION = "evaluation.json"
 MERGED = "merged.json"

@@ -8,7 +8,7 @@ import numpy as np
 
 from fourfold.contract import events, keys, plan as plans
 from fourfold.contract.errors import DivergedError
-from fourfold.contract.records import Epoch, Training, WorkerReport
+from fourfold.contract.records import Epoch, Training, WorkerReport, to_json
 from fourfold.model import network, weights
 from fourfold.model.pinned import keras
 from fourfold.store.objects import open_store
@@ -78,7 +78,7 @@ def train(training: Training, role: cluster.Role, process: str) -> WorkerReport:
         objects=objects,
         environment=save.environment(training.threads),
     )
-    output.write(keys.worker(role.rank), save.report_bytes(report))
+    output.write(keys.worker(role.rank), to_json(report))
     # A sum is done here before its last piece has reached the peer: nobody leaves before all are done.
     save.wait_for_reports(output, plan.group_of(role.rank), training.finish_seconds)
     return report

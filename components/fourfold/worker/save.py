@@ -10,7 +10,7 @@ import numpy as np
 
 from fourfold.contract import keys
 from fourfold.contract.errors import DamagedObjectError, DivergedError, PeerLostError
-from fourfold.contract.records import Training, WorkerReport, to_json
+from fourfold.contract.records import Training
 from fourfold.model import scoring, weights
 from fourfold.model.pinned import keras
 from fourfold.store import cache
@@ -73,11 +73,6 @@ def wait_for_reports(output: Store, workers: Sequence[int], seconds: float) -> N
         if time.monotonic() > deadline:
             raise PeerLostError(f"worker {missing[0]} did not finish within {seconds:g} s of its peers")
         time.sleep(0.1)
-
-
-def report_bytes(report: WorkerReport) -> bytes:
-    """A worker's report as an object."""
-    return to_json(report)
 
 
 def environment(threads: int) -> dict[str, str]:

@@ -50,10 +50,12 @@ class Roles:
     Attributes:
         roles: one a worker.
         held: sockets that hold their ports.
+        in_pod: True where this is a pod's one worker, which is then called by the pod's name.
     """
 
     roles: list[cluster.Role]
     held: list[socket.socket] = field(default_factory=list)
+    in_pod: bool = False
 
 
 @dataclass
@@ -99,7 +101,7 @@ def pod_role(training: Training, environ: Mapping[str, str]) -> Roles:
         raise InvalidInputError(
             f"TF_CONFIG has {role.world} workers, {training.scenario} trains with {count}"
         )
-    return Roles([role])
+    return Roles([role], in_pod=True)
 
 
 def preload() -> None:
@@ -121,7 +123,7 @@ def run(training: Training, workers: Roles, abandoned: Callable[[], bool] = lamb
     """
     parent = os.getppid()
     plan = plans.plan(training.scenario, training.workers)
-    if len(workers.roles) == 1:
+    if workers.in_pod:
         group = workers.roles[0].in_group(plan)
         unknown = cluster.wait_for_names(group, training.start_seconds)
         if unknown:
@@ -133,7 +135,7 @@ def run(training: Training, workers: Roles, abandoned: Callable[[], bool] = lamb
     preload()
     signals = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    children = [_fork(training, role, len(workers.roles) == 1) for role in workers.roles]
+    children = [_fork(training, role, workers.in_pod) for role in workers.roles]
     watch = _Watch(training, plan, children, abandoned)
     for number in signals:
         signal.signal(number, watch.interrupted)
@@ -282,8 +284,8 @@ def _fork(training: Training, role: cluster.Role, in_pod: bool) -> Child:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT})
         lifetime.end_with_parent(parent=parent)
-        process = os.environ.get("HOSTNAME", "") if in_pod and role.addresses[0] else ""
-        code = _work(training, role, process or str(os.getpid()))
+        pod = os.environ.get("HOSTNAME", "") if in_pod else ""
+        code = _work(training, role, pod or str(os.getpid()))
     finally:
         with contextlib.suppress(Exception):
             sys.stdout.flush()

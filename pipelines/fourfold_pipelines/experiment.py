@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from kfp import dsl
 
-from fourfold.contract import plan as plans
+from fourfold.contract import images, plan as plans
 from fourfold.evaluate.component import evaluate
 from fourfold.merge.component import merge
 from fourfold.prepare.component import prepare
@@ -47,6 +47,8 @@ def every_way(
     learning_rate: float,
     seed: int,
     arguments: str,
+    pods: str,
+    code: str,
 ) -> Outputs:
     """Trains one model every way on data that is prepared, and compares; arguments as in ``experiment``."""
     with dsl.ParallelFor(items=scenarios, parallelism=1, name="each scenario") as scenario:
@@ -61,18 +63,22 @@ def every_way(
             optimizer=optimizer,
             learning_rate=learning_rate,
             seed=seed,
+            pods=pods,
+            code=code,
         ).set_display_name("train")  # fmt: skip
         evaluated = evaluate(
-            store=store, fingerprint=fingerprint, model=trained.outputs["model"]
+            store=store, fingerprint=fingerprint, code=code, model=trained.outputs["model"]
         ).set_display_name("evaluate")  # fmt: skip
     merged = merge(
-        store=store, fingerprint=fingerprint, models=dsl.Collected(trained.outputs["model"])
+        store=store, fingerprint=fingerprint, code=code, models=dsl.Collected(trained.outputs["model"])
     ).set_display_name("merge what was trained apart")  # fmt: skip
     reported = report(
         store=store,
         fingerprint=fingerprint,
         split_id=split_id,
         arguments=arguments,
+        pods=pods,
+        code=code,
         evaluations=dsl.Collected(evaluated.outputs["evaluation"]),
         merged=merged.outputs["merged"],
     ).set_display_name("report")  # fmt: skip
@@ -103,6 +109,8 @@ def experiment(
     learning_rate: float = 0.001,
     seed: int = 0,
     arguments: str = "{}",
+    pods: str = "{}",
+    code: str = images.code(),
 ) -> Outputs:
     """Trains one model every way and compares.
 
@@ -120,9 +128,12 @@ def experiment(
         learning_rate: of the optimiser.
         seed: of the model's start, of the order of rows and of splits that draw.
         arguments: of the run as a JSON object, shown in the report.
+        pods: what the workers' pods are given (image, memory, gpus ...), a JSON object; {} is usual.
+        code: digest of the code that the images must hold.
     """
     prepared = prepare(
-        store=store, data=data, rows=rows, holdout=holdout, split=split, workers=workers, seed=seed
+        store=store, data=data, rows=rows, holdout=holdout, split=split, workers=workers, seed=seed,
+        code=code,
     ).set_display_name("prepare the data")  # fmt: skip
     # The source's bytes are no input that KFP could compare; a hit in our own cache costs little.
     prepared.set_caching_options(False)
@@ -138,5 +149,7 @@ def experiment(
         learning_rate=learning_rate,
         seed=seed,
         arguments=arguments,
+        pods=pods,
+        code=code,
     ).set_display_name("every way")  # fmt: skip
     return Outputs(**{name: compared.outputs[name] for name in Outputs._fields})

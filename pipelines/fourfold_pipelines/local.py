@@ -18,9 +18,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fourfold.contract import exits, keys, lifetime
+from fourfold.contract import events, exits, keys, lifetime, pods
 from fourfold.contract.records import Trained, from_json
-from fourfold.train import processes
+from fourfold.store.objects import open_store
+from fourfold.train import processes, tfjob
 
 STEPS = "steps"
 """Where the steps' outputs are while a run goes on; what is worth keeping is taken out of it at the end."""
@@ -42,8 +43,11 @@ def main(argv: list[str]) -> int:
     # As an exception, so that what must be put away is, also when the run is ended from outside.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(exits.TERMINATED))
     lifetime.end_with_parent(lambda: os.killpg(0, signal.SIGTERM))
-    with worker_server() as path:
-        os.environ[processes.SERVER] = path
+    arguments = json.loads(options.arguments)
+    here = arguments["pods"] == pods.HERE
+    with worker_server() if here else contextlib.nullcontext() as path:
+        if path:
+            os.environ[processes.SERVER] = path
 
         from kfp import local
 
@@ -52,12 +56,14 @@ def main(argv: list[str]) -> int:
         root = options.out / STEPS
         local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(root))
         try:
-            run = experiment(**json.loads(options.arguments))
+            run = experiment(**arguments)
         except RuntimeError as error:
             print(error, file=sys.stderr)
             return 1
     collect(run.outputs, options.out)
     shutil.rmtree(root)
+    if not here:
+        forget_trainings(arguments["store"])
     return 0
 
 
@@ -88,6 +94,13 @@ def worker_server() -> Iterator[str]:
 def _short_folder() -> str | None:
     """Where a socket's path fits into the 104 bytes that some systems allow; None for the usual place."""
     return "/tmp" if len(os.fsencode(tempfile.gettempdir())) > 70 else None
+
+
+def forget_trainings(store: str) -> None:
+    """Deletes what the pods of this run wrote into the store; all of it has been collected."""
+    target = open_store(store)
+    for key in target.list(keys.trainings(tfjob.label(os.environ[events.RUN]))):
+        target.delete(key)
 
 
 def collect(outputs: Any, out: Path) -> None:

@@ -29,6 +29,14 @@ class PeerLostError(FourfoldError):
     """Another worker of the training is gone."""
 
 
+class ClusterError(FourfoldError):
+    """Kubernetes did not let something be done, or does not have what is needed."""
+
+
+class ClusterUnavailableError(ClusterError):
+    """The API server did not answer; it may later."""
+
+
 class WorkerFailedError(FourfoldError):
     """A worker ended otherwise than by finishing its work.
 

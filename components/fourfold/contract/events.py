@@ -14,8 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fourfold.contract import exits, images
 from fourfold.contract.errors import FourfoldError
 
+RUN = "FOURFOLD_RUN"
+"""Names the run, where nothing in a cluster does."""
 FILE = "FOURFOLD_EVENTS"
 MARK = "fourfold-event "
 
@@ -80,21 +83,28 @@ def _of_model(event: dict[str, Any]) -> str:
 
 
 @contextlib.contextmanager
-def step(name: str, **fields: Any) -> Iterator[None]:
+def step(name: str, code: str, **fields: Any) -> Iterator[None]:
     """Tells that a step starts and how it ends; an error meant for users ends it without a traceback.
 
+    Args:
+        name: of the step.
+        code: digest of the code that the step was asked to run, see ``contract.images``.
+        **fields: of the events.
+
     Raises:
-        SystemExit: the step failed by an error that a user is meant to read.
+        SystemExit: the step failed by an error that a user is meant to read; its code is as of ``exits.of``.
     """
     started = time.monotonic()
     say("step-started", step=name, **fields)
     try:
+        images.expect(code)
         yield
     except Exception as error:
         told = isinstance(error, FourfoldError)
         message = str(error) if told else f"{type(error).__name__}: {error}"
-        say("step-failed", step=name, message=message, **fields)
+        ends_with = exits.of(error) if isinstance(error, FourfoldError) else exits.FAILED
+        say("step-failed", step=name, message=message, code=ends_with, **fields)
         if told:
-            sys.exit(1)
+            sys.exit(ends_with)
         raise
     say("step-done", step=name, seconds=round(time.monotonic() - started, 2), **fields)

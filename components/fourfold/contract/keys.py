@@ -47,6 +47,16 @@ def split_rows(fingerprint: str, split_id: str) -> str:
     return f"{dataset(fingerprint)}/splits/{split_id}.npy"
 
 
+def trainings(run: str) -> str:
+    """The prefix of what the trainings of a run write where their step has no place that pods can reach."""
+    return f"trainings/{run}"
+
+
+def training(run: str, digest: str) -> str:
+    """The output of one training of a run."""
+    return f"{trainings(run)}/{digest}"
+
+
 def model(index: int) -> str:
     """A trained model, whole, as Keras saves it; relative to a training's output."""
     return f"model-{index}.keras"

@@ -119,6 +119,7 @@ class Training:
         start_seconds: how long a worker waits for its peers to start.
         finish_seconds: how long a worker that is done waits for its peers to be done, too.
         trace: steps, counted from 0, whose state before and after is written out; used to prove the laws.
+        code: digest of the code that must run it, see ``contract.images``; empty for any.
     """
 
     scenario: str
@@ -136,6 +137,7 @@ class Training:
     start_seconds: float = 60.0
     finish_seconds: float = 600.0
     trace: list[int] = field(default_factory=list)
+    code: str = ""
 
 
 @dataclass(frozen=True)

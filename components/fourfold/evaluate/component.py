@@ -9,6 +9,7 @@ from fourfold.contract import images
 def evaluate(
     store: str,
     fingerprint: str,
+    code: str,
     model: dsl.Input[dsl.Model],
     metrics: dsl.Output[dsl.Metrics],
     classification: dsl.Output[dsl.ClassificationMetrics],
@@ -19,6 +20,7 @@ def evaluate(
     Args:
         store: URI of the store that holds the data set.
         fingerprint: of the data set.
+        code: digest of the code that must run this step.
         model: what a training yielded.
         metrics: accuracy and loss.
         classification: the confusion matrix.
@@ -26,4 +28,4 @@ def evaluate(
     """
     from fourfold.evaluate import publish
 
-    publish.run(store, fingerprint, model.path, metrics, classification, evaluation.path)
+    publish.run(store, fingerprint, code, model.path, metrics, classification, evaluation.path)

@@ -9,10 +9,16 @@ from fourfold.evaluate.step import evaluate
 
 
 def run(
-    store: str, fingerprint: str, model: str, metrics: Any, classification: Any, evaluation_path: str
+    store: str,
+    fingerprint: str,
+    code: str,
+    model: str,
+    metrics: Any,
+    classification: Any,
+    evaluation_path: str,
 ) -> None:
     """The component's body; arguments as in ``component``."""
-    with events.step("evaluate"):
+    with events.step("evaluate", code):
         evaluation = evaluate(store, fingerprint, model)
         log_metrics(evaluation, metrics)
         classification.log_confusion_matrix(evaluation.class_names, evaluation.confusion)

@@ -9,6 +9,7 @@ from fourfold.contract import images
 def merge(
     store: str,
     fingerprint: str,
+    code: str,
     models: dsl.Input[list[dsl.Model]],  # pyright: ignore[reportInvalidTypeArguments]
     merged: dsl.Output[dsl.Model],
     metrics: dsl.Output[dsl.Metrics],
@@ -18,10 +19,13 @@ def merge(
     Args:
         store: URI of the store that holds the data set.
         fingerprint: of the data set.
+        code: digest of the code that must run this step.
         models: what the trainings yielded.
         merged: the merged models, one a rule, and their scores.
         metrics: accuracy of each rule.
     """
     from fourfold.merge import publish
 
-    publish.run(store, fingerprint, [model.path for model in models], merged.path, merged.metadata, metrics)
+    publish.run(
+        store, fingerprint, code, [model.path for model in models], merged.path, merged.metadata, metrics
+    )

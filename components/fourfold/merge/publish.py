@@ -7,10 +7,16 @@ from fourfold.contract import events
 
 
 def run(
-    store: str, fingerprint: str, models: Sequence[str], output: str, metadata: dict[str, Any], metrics: Any
+    store: str,
+    fingerprint: str,
+    code: str,
+    models: Sequence[str],
+    output: str,
+    metadata: dict[str, Any],
+    metrics: Any,
 ) -> None:
     """The component's body; arguments as in ``component``."""
-    with events.step("merge"):
+    with events.step("merge", code):
         from fourfold.merge.step import merge
 
         merged = merge(store, fingerprint, models, output)

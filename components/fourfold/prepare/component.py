@@ -16,6 +16,7 @@ def prepare(
     split: str,
     workers: int,
     seed: int,
+    code: str,
     dataset: dsl.Output[dsl.Dataset],
 ) -> NamedTuple("Outputs", [("fingerprint", str), ("split_id", str)]):  # pyright: ignore # noqa: UP014
     """Reads and checks the source, writes ready batches and the split into the store.
@@ -28,6 +29,7 @@ def prepare(
         split: contiguous | sizes:80,20 | dirichlet:0.5 | skew:90,10 | disjoint.
         workers: shards that the rows are dealt to.
         seed: of splits that draw.
+        code: digest of the code that must run this step.
         dataset: manifest of the cached batches.
 
     Returns:
@@ -36,5 +38,14 @@ def prepare(
     from fourfold.prepare import publish
 
     return publish.run(
-        store, data, rows, holdout, split, workers, seed, dataset_path=dataset.path, metadata=dataset.metadata
+        store,
+        data,
+        rows,
+        holdout,
+        split,
+        workers,
+        seed,
+        code,
+        dataset_path=dataset.path,
+        metadata=dataset.metadata,
     )

@@ -23,11 +23,12 @@ def run(
     split: str,
     workers: int,
     seed: int,
+    code: str,
     dataset_path: str,
     metadata: dict[str, Any],
 ) -> Outputs:
     """The component's body; arguments as in ``component``."""
-    with events.step("prepare"):
+    with events.step("prepare", code):
         done = prepare(store, data, rows, holdout, split=split, workers=workers, seed=seed)
         path = Path(dataset_path)
         path.parent.mkdir(parents=True, exist_ok=True)

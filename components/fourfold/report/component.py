@@ -11,6 +11,8 @@ def report(
     fingerprint: str,
     split_id: str,
     arguments: str,
+    pods: str,
+    code: str,
     evaluations: dsl.Input[list[dsl.Artifact]],  # pyright: ignore[reportInvalidTypeArguments]
     merged: dsl.Input[dsl.Model],
     page: dsl.Output[dsl.HTML],
@@ -23,6 +25,8 @@ def report(
         fingerprint: of the data set.
         split_id: of the split.
         arguments: of the run, as a JSON object.
+        pods: what the workers' pods were given, as for ``train``.
+        code: digest of the code that must run this step.
         evaluations: one a scenario.
         merged: what the merge step yielded.
         page: the report.
@@ -31,6 +35,7 @@ def report(
     from fourfold.report import publish
 
     publish.run(
-        store, fingerprint, split_id, arguments, [evaluation.path for evaluation in evaluations], merged.path,
+        store, fingerprint, split_id, arguments, pods, code,
+        [evaluation.path for evaluation in evaluations], merged.path,
         page_path=page.path, results_path=results.path,
     )  # fmt: skip

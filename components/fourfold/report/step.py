@@ -7,7 +7,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from fourfold.contract import keys
+from fourfold.contract import images, keys
+from fourfold.contract.pods import HERE, read
 from fourfold.contract.records import Evaluation, Merged, from_json
 from fourfold.report import page, results
 from fourfold.store import cache
@@ -17,7 +18,13 @@ LIBRARIES = ("fourfold", "tensorflow", "tensorflow-cpu", "keras", "numpy", "kfp"
 
 
 def report(
-    store: str, fingerprint: str, split_id: str, evaluations: Sequence[str], merged: str, arguments: str
+    store: str,
+    fingerprint: str,
+    split_id: str,
+    evaluations: Sequence[str],
+    merged: str,
+    arguments: str,
+    pods: str = HERE,
 ) -> tuple[dict[str, Any], str]:
     """Makes the page and the results of a run.
 
@@ -28,6 +35,7 @@ def report(
         evaluations: paths of the evaluations' JSON.
         merged: URI of the merge step's output.
         arguments: of the run, as a JSON object.
+        pods: what the workers' pods were given, as a JSON object, or ``here`` where there were none.
 
     Returns:
         The values of ``results.json``, and the page's HTML.
@@ -41,9 +49,15 @@ def report(
         split,
         arguments=json.loads(arguments),
         versions=versions(),
-        images={},
+        images=_images(pods),
     )
     return gathered, page.render(gathered)
+
+
+def _images(pods: str) -> dict[str, str]:
+    """The code that ran, and the image that the workers ran in, if they did."""
+    found = {"code": images.code()}
+    return found if pods == HERE else {**found, "worker": read(pods).image}
 
 
 def versions() -> dict[str, str]:

@@ -4,7 +4,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from fourfold.contract import events, exits
 from fourfold.contract.errors import WorkerFailedError
@@ -14,14 +14,19 @@ SERVER = "FOURFOLD_WORKERS"
 """Names the socket of a process that forks workers on demand (``worker.serve``), where there is one."""
 
 
-def run(training: Training) -> None:
+def run(training: Training, clean: Callable[[], None]) -> None:
     """Starts the workers and follows them to their end.
 
     The workers end with this process, whatever ends it: their parent watches for that.
 
+    Args:
+        training: what to train.
+        clean: deletes what an earlier try left in the output.
+
     Raises:
         WorkerFailedError: a worker failed; the error says which, why, and its last lines.
     """
+    clean()
     cause, last, code = "", [], None
     for line in _ask(training) or _spawn(training):
         event = events.decode(line)

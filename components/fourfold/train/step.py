@@ -15,12 +15,16 @@ OPTIMIZERS = ("adam", "sgd", "momentum")
 """What ``model.network.optimizer`` knows; written again since this step needs no TensorFlow, tested equal."""
 
 
-def train(training: Training, launch: Callable[[Training], None] = processes.run) -> Trained:
+Launch = Callable[[Training, Callable[[], None]], None]
+"""Runs the workers of a training to their end; calls its second argument before it starts new ones."""
+
+
+def train(training: Training, launch: Launch = processes.run) -> Trained:
     """Trains one scenario.
 
     Args:
         training: what to train.
-        launch: runs the workers to their end.
+        launch: as processes here (``processes.run``) or as pods of a cluster (``launch.run``).
 
     Returns:
         What it yielded, as written to the training's output.
@@ -33,9 +37,12 @@ def train(training: Training, launch: Callable[[Training], None] = processes.run
     check(training)
     plan = plans.plan(training.scenario, training.workers)
     output = open_store(training.output)
-    for key in (keys.TRAINED, *map(keys.worker, range(plan.workers))):
-        output.delete(key)
-    launch(training)
+
+    def clean() -> None:
+        for key in (keys.TRAINED, *map(keys.worker, range(plan.workers))):
+            output.delete(key)
+
+    launch(training, clean)
     reports = [_report(output, worker) for worker in range(plan.workers)]
     _copies_are_equal(plan, reports)
     sizes = [report.rows for report in reports]
@@ -53,6 +60,19 @@ def train(training: Training, launch: Callable[[Training], None] = processes.run
     )
     output.write(keys.TRAINED, to_json(trained))
     return trained
+
+
+def copy(trained: Trained, source: Store, target: Store) -> None:
+    """Copies what a training yielded, its record last.
+
+    Raises:
+        DamagedObjectError: an object is not what its worker wrote.
+    """
+    for report in trained.reports:
+        for key, digest in report.objects.items():
+            target.write(key, _read(source, key, digest, report.worker))
+        target.write(keys.worker(report.worker), to_json(report))
+    target.write(keys.TRAINED, to_json(trained))
 
 
 def check(training: Training) -> None:
@@ -93,9 +113,15 @@ def _report(output: Store, worker: int) -> WorkerReport:
     key = keys.worker(worker)
     report = from_json(WorkerReport, output.read(key), key)
     for name, digest in report.objects.items():
-        if sha256(output.read(name)) != digest:
-            raise DamagedObjectError(f"{name} in {output.uri} is not what worker {worker} wrote; train again")
+        _read(output, name, digest, worker)
     return report
+
+
+def _read(output: Store, key: str, digest: str, worker: int) -> bytes:
+    data = output.read(key)
+    if sha256(data) != digest:
+        raise DamagedObjectError(f"{key} in {output.uri} is not what worker {worker} wrote; train again")
+    return data
 
 
 def _copies_are_equal(plan: plans.Plan, reports: list[WorkerReport]) -> None:

@@ -5,7 +5,7 @@ import os
 import socket
 import sys
 
-from fourfold.contract import exits
+from fourfold.contract import exits, images
 from fourfold.contract.errors import FourfoldError
 from fourfold.contract.records import Training, from_json
 
@@ -39,6 +39,7 @@ def main(argv: list[str]) -> int:
         return serve.serve(socket.socket(fileno=arguments.serve))
     try:
         training = from_json(Training, arguments.training, "--training")
+        images.expect(training.code)
         from fourfold.worker import supervise
 
         roles = (
@@ -47,7 +48,7 @@ def main(argv: list[str]) -> int:
         return supervise.run(training, roles)
     except FourfoldError as error:
         print(f"fourfold: {error}", file=sys.stderr, flush=True)
-        return exits.INVALID_INPUT
+        return exits.of(error)
 
 
 if __name__ == "__main__":

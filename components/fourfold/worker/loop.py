@@ -35,6 +35,8 @@ def train(training: Training, role: cluster.Role, process: str) -> WorkerReport:
     """
     plan = plans.plan(training.scenario, training.workers)
     group = role.in_group(plan)
+    # What an earlier try left must not be taken for this one's; peers meet after this.
+    open_store(training.output).delete(keys.worker(role.rank))
     strategy = cluster.make_strategy(group, training.threads)
     tell("started", scenario=training.scenario, worker=role.rank, workers=plan.workers, process=process)
 

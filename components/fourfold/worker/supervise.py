@@ -17,30 +17,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from fourfold.contract import events, exits, lifetime, plan as plans
-from fourfold.contract.errors import (
-    DamagedObjectError,
-    DivergedError,
-    FourfoldError,
-    InvalidInputError,
-    MissingObjectError,
-    PeerLostError,
-    StoreError,
-)
+from fourfold.contract.errors import FourfoldError, InvalidInputError
 from fourfold.contract.records import Training
 from fourfold.worker import cluster
 
 TAIL = 20
 """Lines of a failed worker that are told."""
-CODES: tuple[tuple[type[FourfoldError], int], ...] = (
-    (InvalidInputError, exits.INVALID_INPUT),
-    (MissingObjectError, exits.INVALID_INPUT),
-    (DamagedObjectError, exits.INVALID_INPUT),
-    (DivergedError, exits.DIVERGED),
-    (StoreError, exits.STORE_FAILED),
-    (PeerLostError, exits.PEER_LOST),
-    (FourfoldError, exits.FAILED),
-)
-"""What a worker exits with for an error that users read; the first row that fits."""
 
 
 @dataclass(frozen=True)
@@ -302,7 +284,7 @@ def _work(training: Training, role: cluster.Role, process: str) -> int:
         return exits.OK
     except FourfoldError as error:
         print(f"fourfold: {error}", flush=True)
-        return next(code for kind, code in CODES if isinstance(error, kind))
+        return exits.of(error)
     except Exception as error:
         code = _code_of(error)
         if code == exits.FAILED:

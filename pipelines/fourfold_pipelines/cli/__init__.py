@@ -4,9 +4,11 @@ import click
 
 from fourfold import __version__
 from fourfold.contract import exits
-from fourfold.contract.errors import FourfoldError, InvalidInputError
+from fourfold.contract.errors import FourfoldError
 from fourfold_pipelines.cli.compile import compile_command
+from fourfold_pipelines.cli.manifest import manifest_command
 from fourfold_pipelines.cli.run import run_command
+from fourfold_pipelines.cli.show import show_command
 
 
 class _Group(click.Group):
@@ -17,7 +19,7 @@ class _Group(click.Group):
             return super().invoke(ctx)
         except FourfoldError as error:
             told = click.ClickException(str(error))
-            told.exit_code = exits.INVALID_INPUT if isinstance(error, InvalidInputError) else exits.FAILED
+            told.exit_code = exits.of(error)
             raise told from error
 
 
@@ -31,4 +33,6 @@ def main() -> None:
 
 
 main.add_command(run_command)
+main.add_command(show_command)
 main.add_command(compile_command)
+main.add_command(manifest_command)

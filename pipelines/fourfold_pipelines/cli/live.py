@@ -11,13 +11,13 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from fourfold.contract import events
+from fourfold.contract import events, exits
 
 QUIET = {"progress", "started", "step-started", "evaluated", "merged"}
 """Events that plain output leaves out."""
 
 
-def follow(path: Path, process: subprocess.Popen) -> bool:
+def follow(path: Path, process: subprocess.Popen) -> int:
     """Shows a run's events until its process has ended.
 
     Args:
@@ -25,13 +25,13 @@ def follow(path: Path, process: subprocess.Popen) -> bool:
         process: that runs the pipeline.
 
     Returns:
-        Whether a step said why it failed.
+        The exit code of a step that said why it failed, or 0.
     """
-    failed = False
+    failed = 0
     console = Console(stderr=True)
     if not console.is_terminal:
         for event in _events(path, process):
-            failed |= event["event"] == "step-failed"
+            failed = failed or _failure(event)
             if event["event"] not in QUIET:
                 click.echo(events.describe(event), err=event["event"] == "step-failed")
         return failed
@@ -44,9 +44,13 @@ def follow(path: Path, process: subprocess.Popen) -> bool:
     with Progress(*columns, console=console, transient=False) as progress:
         lanes = _Lanes(progress)
         for event in _events(path, process):
-            failed |= event["event"] == "step-failed"
+            failed = failed or _failure(event)
             lanes.show(event)
     return failed
+
+
+def _failure(event: dict[str, Any]) -> int:
+    return event.get("code", exits.FAILED) if event["event"] == "step-failed" else 0
 
 
 def _events(path: Path, process: subprocess.Popen) -> Iterator[dict[str, Any]]:

@@ -1,5 +1,6 @@
-"""``fourfold run``: the experiment on this machine, with a live view, into a folder."""
+"""``fourfold run``: the experiment, with a live view, into a folder or a store."""
 
+import contextlib
 import datetime
 import json
 import os
@@ -8,107 +9,143 @@ import secrets
 import signal
 import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from fourfold.contract import events, exits, plan as plans
+from fourfold.contract import events, exits, images, plan as plans
 from fourfold.contract.errors import FourfoldError, InvalidInputError
-from fourfold.prepare.source import cache_folder
-from fourfold.prepare.split import RULES
-from fourfold_pipelines.cli import live, summary
+from fourfold.store.objects import Store, open_store
+from fourfold_pipelines.cli import live, options, summary
+from fourfold_pipelines.cli.place import PLACES, Place, place
 
 
 @click.command("run")
 @click.option("--scenario", "scenarios", multiple=True, metavar="NAME",
               help=f"A way to split the training: {', '.join(plans.names())}. Repeatable. "
               "[default: all]")  # fmt: skip
-@click.option("--data", default="sample", show_default=True, metavar="SOURCE",
-              help="sample (10,000 rows of MNIST, in the package), mnist (from $FOURFOLD_DATA, else "
-              "downloaded), or the path of a folder with four IDX files.")  # fmt: skip
-@click.option("--rows", type=click.IntRange(min=1), default=2000, show_default=True,
-              help="Training rows, the first of the source.")  # fmt: skip
-@click.option("--holdout", type=click.IntRange(min=1), default=1000, show_default=True,
-              help="Rows after those, set aside for choices.")  # fmt: skip
-@click.option("--split", default="contiguous", show_default=True, metavar="RULE",
-              help=f"How rows are dealt to workers: {RULES}.")  # fmt: skip
-@click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True,
-              help="Worker processes of scenarios that split the work.")  # fmt: skip
-@click.option("--epochs", type=click.IntRange(min=1), default=5, show_default=True,
-              help="Passes over the training rows.")  # fmt: skip
-@click.option("--batch", type=click.IntRange(min=1), default=100, show_default=True,
-              help="Rows per worker and step.")  # fmt: skip
-@click.option("--optimizer", type=click.Choice(["adam", "sgd", "momentum"]), default="adam",
-              show_default=True, help="momentum is SGD with momentum 0.9.")  # fmt: skip
-@click.option(
-    "--learning-rate", type=float, default=1e-3, show_default=True, help="Step size of the optimiser."
-)
-@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True,
-              help="Of the model's start, the order of rows, and splits that draw.")  # fmt: skip
-@click.option("--store", default=None, metavar="FOLDER",
-              help="Where batches are cached, for this run and later ones. [default: $FOURFOLD_STORE, else "
+@options.with_options(options.EXPERIMENT)
+@click.option("--store", default=None, metavar="URI",
+              help="Where batches are cached, for this run and later ones: a folder or s3://bucket/prefix. "
+              "[default: $FOURFOLD_STORE, else what the cluster's manifests say, else "
               "~/.cache/fourfold/store]")  # fmt: skip
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=None,
-              help="Folder of the results; new or empty. [default: runs/TIME-ID]")  # fmt: skip
+@click.option("--out", default=None, metavar="URI",
+              help="Where the results go: a folder, or s3://bucket/prefix; new or empty. "
+              "[default: runs/TIME-ID]")  # fmt: skip
+@click.option("--on", type=click.Choice(PLACES), default="here", show_default=True,
+              help="Where the workers run: as processes here, or as TFJobs on a cluster.")  # fmt: skip
+@options.with_options(options.PODS)
 def run_command(
-    scenarios: tuple[str, ...],
-    out: Path | None,
+    out: str | None,
     store: str | None,
-    learning_rate: float,
-    data: str,
-    **numbers: Any,
+    on: str,
+    namespace: str | None,
+    gpus: int | None,
+    pods_text: str,
+    **said: Any,
 ) -> None:
     """Trains one model every way, merges what was trained apart, and writes a report.
 
-    Every scenario runs in worker processes of its own on this machine. --out gets report.html, results.json,
-    run.log and models/.
+    Every scenario runs in worker processes of its own: on this machine, or, with --on cluster, as a TFJob
+    on the cluster of the kubeconfig, while the other steps run here. --out gets report.html, results.json,
+    run.log and models/. Ctrl-C ends all that was started, here and there.
 
     \b
     Examples:
       fourfold run
       fourfold run --scenario sequential --scenario solo --split skew:90,10 --rows 4000
       fourfold run --data mnist --rows 50000 --epochs 2 --workers 4 --out runs/big
+      fourfold run --on cluster --workers 4 --gpus 1
     """  # noqa: D301 - click takes the backslash-b itself as its mark
-    chosen = list(dict.fromkeys(scenarios)) or list(plans.names())
-    for name in chosen:
-        plans.plan(name, numbers["workers"])
-    if not 0 < learning_rate < float("inf"):
-        raise InvalidInputError(f"--learning-rate must be a number above 0, got {learning_rate}")
-    if data not in ("sample", "mnist"):
-        data = str(Path(data).expanduser().absolute()) if data else data
-    where = store or os.environ.get("FOURFOLD_STORE") or str(cache_folder() / "store")
-    settings = {"data": data, "scenarios": chosen, "learning_rate": learning_rate, **numbers}
-    folder = _make_folder(out)
-    where = where if "://" in where else str(Path(where).expanduser().absolute())
-    arguments = {**settings, "store": where}
-    code = _follow(folder, {**arguments, "arguments": json.dumps(settings)})
-    if code == 0:
-        summary.show(folder)
-        return
-    if code == 1:
-        click.echo(f"The run failed; the whole log is in {folder / 'run.log'}", err=True)
+    settings = options.experiment(**said)
+    of_pods = options.said_of_pods(namespace, gpus, pods_text)
+    with place(on, store, namespace, of_pods) as where:
+        target = _remote(out, where)
+        folder = _make_folder(None if target else out, temporary=target is not None)
+        code = _run(folder, settings, where, out or folder.name)
+        if target is not None and code not in (exits.INTERRUPTED, exits.TERMINATED):
+            _upload_or_say(folder, target, code)
+        if code == 0:
+            summary.show(folder, out if target else None)
+            return
+        if target is None and code not in (exits.INTERRUPTED, exits.TERMINATED):
+            click.echo(f"The run failed; the whole log is in {folder / 'run.log'}", err=True)
     sys.exit(code)
 
 
-def _make_folder(out: Path | None) -> Path:
-    if out is None:
-        now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-        out = Path("runs") / f"{now}-{secrets.token_hex(2)}"
-    out = out.expanduser()
+def _run(folder: Path, settings: Mapping[str, Any], where: Place, name: str) -> int:
+    store = where.store if "://" in where.store else str(Path(where.store).expanduser().absolute())
+    arguments = {
+        **settings,
+        "store": store,
+        "arguments": json.dumps(settings),
+        "pods": where.pods,
+        "code": images.code(),
+    }
+    run = os.environ.get(events.RUN) or name.rstrip("/").rpartition("/")[2]
+    return _follow(folder, arguments, {**where.environment, events.RUN: run})
+
+
+def _remote(out: str | None, where: Place) -> Store | None:
+    """The store that the results go to; None for a folder.
+
+    Raises:
+        InvalidInputError: there are results already.
+    """
+    if out is None or "://" not in out or out.lower().startswith("file:"):
+        return None
+    os.environ.update(where.environment)
+    target = open_store(out)
+    if target.exists(RESULTS):
+        raise InvalidInputError(f"--out {out} holds a run's results already: name another place")
+    return target
+
+
+RESULTS = "results.json"
+
+
+def upload(folder: Path, target: Store) -> None:
+    """Puts a run's folder into a store, its results last: where there are results, all is there."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    wanted = [p for p in files if p.relative_to(folder).parts[0] != "steps" and p.name != RESULTS]
+    for path in [*wanted, *(p for p in files if p == folder / RESULTS)]:
+        target.write(path.relative_to(folder).as_posix(), path.read_bytes())
+
+
+def _upload_or_say(folder: Path, target: Store, code: int) -> None:
+    """Uploads; where the run failed, its own error is what counts."""
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        if any(out.iterdir()):
-            raise InvalidInputError(f"--out {out} is not empty: name a new folder, or delete this one first")
-        (out / "run.log").touch()
+        upload(folder, target)
+    except FourfoldError as error:
+        if code == exits.OK:
+            raise
+        click.echo(f"The log could not be put into the store: {error}", err=True)
+
+
+def _make_folder(out: str | None, temporary: bool) -> Path:
+    now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    name = f"{now}-{secrets.token_hex(2)}"
+    folder = Path(tempfile.mkdtemp()) / name if temporary else Path(out or Path("runs") / name)
+    folder = Path(str(folder).removeprefix("file://")).expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise InvalidInputError(
+                f"--out {folder} is not empty: name a new folder, or delete this one first"
+            )
+        (folder / "run.log").touch()
     except OSError as error:
         raise FourfoldError(
-            f"cannot write into --out {out}: {error.strerror or error}; name another folder"
+            f"cannot write into --out {folder}: {error.strerror or error}; name another folder"
         ) from error
-    return out
+    return folder
 
 
-def _follow(folder: Path, arguments: dict[str, Any]) -> int:
+def _follow(folder: Path, arguments: dict[str, Any], environment: Mapping[str, str]) -> int:
     """Runs the pipeline in a process group of its own and shows its progress; Ctrl-C and SIGTERM end it."""
     told = folder / "events.jsonl"
     told.touch()
@@ -116,6 +153,7 @@ def _follow(folder: Path, arguments: dict[str, Any]) -> int:
     command += ["--arguments", json.dumps(arguments)]
     environment = {
         **os.environ,
+        **environment,
         events.FILE: str(told.absolute()),
         "PYTHONUNBUFFERED": "1",
         # A file of the folder that one stands in is no library; a library's warning is no error.
@@ -128,13 +166,13 @@ def _follow(folder: Path, arguments: dict[str, Any]) -> int:
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
         )
         try:
-            why_is_told = live.follow(told, process)
+            failed_with = live.follow(told, process)
             code = process.wait()
-            if code and not why_is_told:
+            if code and not failed_with:
                 click.echo(
                     f"The run ended: {exits.describe(code)}; its last lines:\n{_tail(folder)}", err=True
                 )
-            return 1 if code else 0
+            return (failed_with or exits.FAILED) if code else 0
         except _EndedError as ended:
             click.echo("\nInterrupted: ending all workers ...", err=True)
             return 128 + ended.number
@@ -163,14 +201,19 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def _end_group(process: subprocess.Popen) -> None:
-    """Ends what is left of the run's process group: asks, waits, then kills."""
-    for number, seconds in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 5.0)):
-        try:
+    """Ends what is left of the run's process group: asks, waits until all are gone, then kills.
+
+    A launcher among them deletes its TFJob first, which takes a moment.
+    """
+    for number, seconds in ((signal.SIGTERM, 8.0), (signal.SIGKILL, 5.0)):
+        until = time.monotonic() + seconds
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
-        except (ProcessLookupError, PermissionError):
-            break
-        try:
-            process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            continue
+            while time.monotonic() < until:
+                process.poll()
+                # As process 1 of a container we inherit what the group's own parents leave.
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(-process.pid, os.WNOHANG)
+                os.killpg(process.pid, 0)
+                time.sleep(0.05)
     process.wait()

@@ -9,17 +9,22 @@ from rich.console import Console
 from rich.table import Table
 
 
-def show(folder: Path) -> None:
+def show(folder: Path, stored: str | None = None) -> None:
     """Prints a run's results, and where its report is.
 
     Args:
         folder: the run's folder.
+        stored: URI of the place in a store that the results went to, if they did.
     """
     results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     console = Console(width=None if Console().is_terminal else 110)
     console.print(_scenarios(results["scenarios"]))
     if results["merge"]:
         console.print(_merges(results))
+    if stored:
+        click.echo(f"results  {stored}")
+        click.echo(f"to look at them: fourfold show {stored}")
+        return
     click.echo(f"report   {folder / 'report.html'}")
     click.echo(f"results  {folder / 'results.json'}")
     click.echo(f"models   {folder / 'models'}")

@@ -1,0 +1,140 @@
+"""What the pods of a TFJob are given: image, size, place, secrets by reference, time limits.
+
+One record, written as a JSON object, so that a command's option, a ConfigMap and a pipeline's parameter say
+it in the same words.
+"""
+
+import dataclasses
+import difflib
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from fourfold.contract import images
+from fourfold.contract.errors import DamagedObjectError, InvalidInputError
+from fourfold.contract.records import from_json
+
+HERE = "here"
+"""Said instead of a record: no pods, the workers are processes beside the step."""
+QUANTITY = re.compile(r"\d+(\.\d+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?")
+NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+SECONDS_OF_A_YEAR = 366 * 24 * 3600
+
+
+@dataclass(frozen=True)
+class Pods:
+    """The pods of one TFJob.
+
+    Attributes:
+        namespace: where they run; empty for the launcher's own.
+        image: of the worker.
+        service_account: that they run as; it needs no rights.
+        config: ConfigMap with ``AWS_ENDPOINT_URL_S3`` and ``AWS_REGION``; empty for none.
+        secret: Secret with the S3 credentials; empty for none.
+        access_key: key in the Secret of the access key's id.
+        secret_key: key in the Secret of the secret key.
+        endpoint: of the S3 server as pods reach it; empty for what ``config`` says.
+        cpu: requested by each pod, as Kubernetes writes quantities (``500m``, ``4``).
+        memory: requested by each pod, and its limit.
+        scratch: limit of ``/tmp``, the only place that can be written.
+        gpus: of each pod.
+        gpu_resource: what a GPU is called in this cluster.
+        node_selector: labels of the nodes that may be used.
+        tolerations: taints that are put up with, as in a pod's spec.
+        start_seconds: how long pods may take to start, and workers to meet.
+        deadline_seconds: how long the job may take altogether, tries that failed among it.
+        ttl_seconds: how long the ended job and its pods are kept.
+    """
+
+    namespace: str = ""
+    image: str = images.WORKER
+    service_account: str = "fourfold-worker"
+    config: str = "fourfold"
+    secret: str = "fourfold-s3"
+    access_key: str = "AWS_ACCESS_KEY_ID"
+    secret_key: str = "AWS_SECRET_ACCESS_KEY"
+    endpoint: str = ""
+    cpu: str = "1"
+    memory: str = "2Gi"
+    scratch: str = "4Gi"
+    gpus: int = 0
+    gpu_resource: str = "nvidia.com/gpu"
+    node_selector: dict[str, str] = field(default_factory=dict)
+    tolerations: list[dict[str, str]] = field(default_factory=list)
+    start_seconds: int = 600
+    deadline_seconds: int = 24 * 3600
+    ttl_seconds: int = 24 * 3600
+
+
+FIELDS = {item.name: item for item in dataclasses.fields(Pods)}
+
+
+def read(*texts: str) -> Pods:
+    """Reads the record from JSON objects; what none of them says has its default.
+
+    Args:
+        *texts: JSON objects; what a later one says goes before what an earlier one says.
+
+    Raises:
+        InvalidInputError: the text is no JSON object, or a field is unknown, of another type or out of range.
+    """
+    given = {name: value for text in texts for name, value in _object(text).items()}
+    for name in given:
+        if name not in FIELDS:
+            near = difflib.get_close_matches(name, FIELDS, n=1)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            raise InvalidInputError(f"pods has no field {name!r}{hint}; it has {', '.join(FIELDS)}")
+    try:
+        pods = from_json(Pods, json.dumps({**dataclasses.asdict(Pods()), **given}), "pods")
+    except DamagedObjectError as error:
+        raise InvalidInputError(f"pods cannot be used: {error.__cause__}") from error
+    check(pods)
+    return pods
+
+
+def write(pods: Pods) -> str:
+    """The record as a JSON object of what differs from the defaults."""
+    usual = dataclasses.asdict(Pods())
+    return json.dumps({k: v for k, v in dataclasses.asdict(pods).items() if v != usual[k]}, sort_keys=True)
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+        if not isinstance(found, dict):
+            raise ValueError(f"it is a {type(found).__name__}")
+    except ValueError as error:
+        raise InvalidInputError(
+            f'pods is not a JSON object such as {{"gpus": 1, "memory": "4Gi"}}: {error}; got {text!r:.80}'
+        ) from error
+    return found
+
+
+def check(pods: Pods) -> None:
+    """Checks what the API server would refuse late or silently put up with.
+
+    Raises:
+        InvalidInputError: a field is out of its range; the error names it.
+    """
+    for name in ("cpu", "memory", "scratch"):
+        if not QUANTITY.fullmatch(getattr(pods, name)):
+            raise InvalidInputError(
+                f"pods.{name} must be a quantity as Kubernetes writes it, such as 500m, 4 or 2Gi; "
+                f"got {getattr(pods, name)!r}"
+            )
+    for name in ("start_seconds", "deadline_seconds", "ttl_seconds"):
+        if not 1 <= getattr(pods, name) <= SECONDS_OF_A_YEAR:
+            raise InvalidInputError(
+                f"pods.{name} must be from 1 to {SECONDS_OF_A_YEAR:,}, got {getattr(pods, name)}"
+            )
+    if pods.gpus < 0:
+        raise InvalidInputError(f"pods.gpus must be 0 or more, got {pods.gpus}")
+    if not pods.image or re.search(r"\s", pods.image):
+        raise InvalidInputError(f"pods.image must name an image, got {pods.image!r}")
+    for name in ("namespace", "service_account", "config", "secret"):
+        value = getattr(pods, name)
+        if value and not NAME.fullmatch(value):
+            raise InvalidInputError(
+                f"pods.{name} must be the name of a Kubernetes object (a-z, 0-9, '-', '.'), got {value!r}"
+            )

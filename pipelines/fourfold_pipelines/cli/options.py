@@ -1,0 +1,87 @@
+"""The options that several commands have: what is trained, and what the pods of a cluster are given."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fourfold.contract import plan as plans
+from fourfold.contract.errors import InvalidInputError
+from fourfold.prepare.split import RULES
+
+NAMESPACE = "fourfold"
+"""That ``manifests/overlays/kind`` makes."""
+
+EXPERIMENT = (
+    click.option("--data", default="sample", show_default=True, metavar="SOURCE",
+                 help="sample (10,000 rows of MNIST, in the package), mnist (from $FOURFOLD_DATA, else "
+                 "downloaded), or the path of a folder with four IDX files."),
+    click.option("--rows", type=click.IntRange(min=1), default=2000, show_default=True,
+                 help="Training rows, the first of the source."),
+    click.option("--holdout", type=click.IntRange(min=1), default=1000, show_default=True,
+                 help="Rows after those, set aside for choices."),
+    click.option("--split", default="contiguous", show_default=True, metavar="RULE",
+                 help=f"How rows are dealt to workers: {RULES}."),
+    click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True,
+                 help="Worker processes, or pods, of scenarios that split the work."),
+    click.option("--epochs", type=click.IntRange(min=1), default=5, show_default=True,
+                 help="Passes over the training rows."),
+    click.option("--batch", type=click.IntRange(min=1), default=100, show_default=True,
+                 help="Rows per worker and step."),
+    click.option("--optimizer", type=click.Choice(["adam", "sgd", "momentum"]), default="adam",
+                 show_default=True, help="momentum is SGD with momentum 0.9."),
+    click.option("--learning-rate", type=float, default=1e-3, show_default=True,
+                 help="Step size of the optimiser."),
+    click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True,
+                 help="Of the model's start, the order of rows, and splits that draw."),
+)  # fmt: skip
+"""What is trained, and how."""
+
+PODS = (
+    click.option("--namespace", default=None, metavar="NAME",
+                 help=f"Where the manifests were applied. [default: {NAMESPACE}; in a pod its own]"),
+    click.option("--gpus", type=click.IntRange(min=0), default=None,
+                 help="GPUs of each worker's pod. [default: what the manifests say, else none]"),
+    click.option("--pods", "pods_text", default="{}", metavar="JSON",
+                 help="More of what pods are given: image, cpu, memory, node_selector, tolerations, "
+                 "deadline_seconds ... as a JSON object; goes before what the manifests say."),
+)  # fmt: skip
+"""What the pods of a cluster are given."""
+
+
+def with_options(options: tuple[Callable[[Any], Any], ...]) -> Callable[[Any], Any]:
+    """A decorator that gives a command all of these options."""
+
+    def decorate(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def experiment(data: str, learning_rate: float, scenarios: tuple[str, ...], **numbers: Any) -> dict[str, Any]:
+    """The arguments of the pipeline that the options say.
+
+    Raises:
+        InvalidInputError: an option's value cannot be used.
+    """
+    chosen = list(dict.fromkeys(scenarios)) or list(plans.names())
+    for name in chosen:
+        plans.plan(name, numbers["workers"])
+    if not 0 < learning_rate < float("inf"):
+        raise InvalidInputError(f"--learning-rate must be a number above 0, got {learning_rate}")
+    if data not in ("sample", "mnist"):
+        data = str(Path(data).expanduser().absolute()) if data else data
+    return {"data": data, "scenarios": chosen, "learning_rate": learning_rate, **numbers}
+
+
+def said_of_pods(namespace: str | None, gpus: int | None, pods_text: str) -> str:
+    """What the options say of the pods, as one JSON object; shorthands go before ``--pods``."""
+    from fourfold.contract import pods
+
+    pods.read(pods_text)
+    said = {"namespace": namespace, "gpus": gpus}
+    return json.dumps({**json.loads(pods_text), **{k: v for k, v in said.items() if v is not None}})

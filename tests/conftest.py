@@ -1,11 +1,9 @@
 """What tests of several rooms share: prepared data, a process that forks workers, a real cluster."""
 
 import os
-import secrets
 import shutil
-import socket
 import subprocess
-import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -66,6 +64,7 @@ def prepared_of(store: Path, rows: int, split: str, workers: int) -> Prepared:
     return prepare(str(store), rows=rows, holdout=100, split=split, workers=workers)
 
 
+NAMESPACE = "fourfold"
 OVERLAY = Path(__file__).parents[1] / "manifests" / "overlays" / "kind"
 
 
@@ -85,44 +84,12 @@ def cluster() -> None:
 
 @pytest.fixture(scope="session")
 def s3_server(cluster: None) -> Iterator[s3.Settings]:
-    """The SeaweedFS of the kind overlay, reached through a port-forward that lasts as long as the tests."""
-    access, secret = f"id{secrets.token_hex(8)}", secrets.token_hex(16)
-    kubectl("apply", "--server-side", "-f", str(OVERLAY / "namespace.yaml"))
-    literals = (
-        f"--from-literal=AWS_ACCESS_KEY_ID={access}",
-        f"--from-literal=AWS_SECRET_ACCESS_KEY={secret}",
-    )
-    made = kubectl(
-        "-n",
-        "fourfold",
-        "create",
-        "secret",
-        "generic",
-        "fourfold-s3",
-        *literals,
-        "--dry-run=client",
-        "-o=yaml",
-    )
-    kubectl("apply", "--server-side", "-f", "-", stdin=made)
+    """The SeaweedFS of the kind overlay, reached as ``fourfold run --on cluster`` reaches it."""
+    from fourfold_pipelines.reach import reach
+
     kubectl("apply", "--server-side", "-k", str(OVERLAY))
-    kubectl("-n", "fourfold", "rollout", "restart", "deployment/seaweedfs")
-    kubectl("-n", "fourfold", "rollout", "status", "deployment/seaweedfs", "--timeout=150s")
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port = sock.getsockname()[1]
-    forward = subprocess.Popen(
-        ["kubectl", "-n", "fourfold", "port-forward", "service/seaweedfs", f"{port}:8333"],
-        stdout=subprocess.DEVNULL,
-    )
-    try:
-        until = time.monotonic() + 60
-        while time.monotonic() < until:
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                break
-            except OSError:
-                time.sleep(0.2)
-        yield s3.Settings(f"127.0.0.1:{port}", False, access, secret)
-    finally:
-        forward.terminate()
-        forward.wait()
+    kubectl("-n", NAMESPACE, "rollout", "status", "deployment/seaweedfs", "--timeout=150s")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with reach(NAMESPACE) as found:
+            yield s3.settings(found.environment)

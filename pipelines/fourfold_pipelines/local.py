@@ -18,10 +18,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fourfold.contract import events, exits, keys, lifetime, pods
+from fourfold.contract import exits, keys, lifetime, pods
 from fourfold.contract.records import Trained, from_json
-from fourfold.store.objects import open_store
-from fourfold.train import processes, tfjob
+from fourfold.train import processes
 
 STEPS = "steps"
 """Where the steps' outputs are while a run goes on; what is worth keeping is taken out of it at the end."""
@@ -62,8 +61,6 @@ def main(argv: list[str]) -> int:
             return 1
     collect(run.outputs, options.out)
     shutil.rmtree(root)
-    if not here:
-        forget_trainings(arguments["store"])
     return 0
 
 
@@ -94,13 +91,6 @@ def worker_server() -> Iterator[str]:
 def _short_folder() -> str | None:
     """Where a socket's path fits into the 104 bytes that some systems allow; None for the usual place."""
     return "/tmp" if len(os.fsencode(tempfile.gettempdir())) > 70 else None
-
-
-def forget_trainings(store: str) -> None:
-    """Deletes what the pods of this run wrote into the store; all of it has been collected."""
-    target = open_store(store)
-    for key in target.list(keys.trainings(tfjob.label(os.environ[events.RUN]))):
-        target.delete(key)
 
 
 def collect(outputs: Any, out: Path) -> None:

@@ -12,14 +12,18 @@ import contextlib
 import json
 import os
 import re
+import select
 import socket
+import ssl
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import urllib3
+import websocket
 from kubernetes import client, config
-from kubernetes.stream import portforward
+from kubernetes.stream import ws_client
 
 from fourfold.contract.errors import ClusterError, ClusterUnavailableError
 from fourfold.contract.pods import Pods, read
@@ -29,6 +33,15 @@ CONFIG = "fourfold"
 IN_CLUSTER = re.compile(r"https?://([a-z0-9-]+)\.([a-z0-9-]+)(\.svc(\.cluster\.local)?)?(?::(\d+))?/?")
 """An endpoint that only the cluster's own name server knows: service, namespace, port."""
 TIMES = (5, 30)
+BROKEN = (
+    client.ApiException,
+    urllib3.exceptions.HTTPError,
+    websocket.WebSocketException,
+    OSError,
+    LookupError,
+    StopIteration,
+)
+"""What joining a connection may end with."""
 
 
 @dataclass(frozen=True)
@@ -61,19 +74,14 @@ def reach(namespace: str, said: str = "{}") -> Iterator[Reached]:
         InvalidInputError: what is said of the pods cannot be used.
     """
     core = _connect()
-    settings = (
-        _ask(core, f"ConfigMap {CONFIG}", lambda: core.read_namespaced_config_map(CONFIG, namespace)).data
-        or {}
-    )
+    settings = _data(core, core.read_namespaced_config_map, "ConfigMap", CONFIG, namespace)
     named = json.dumps({"namespace": namespace})
     pods = read(settings.get("FOURFOLD_PODS", "{}"), named, said)
     store = settings.get("FOURFOLD_STORE", "")
     secret, keys = pods.secret, (pods.access_key, pods.secret_key)
     environment = {}
     if "AWS_ACCESS_KEY_ID" not in os.environ and secret:
-        held = (
-            _ask(core, f"Secret {secret}", lambda: core.read_namespaced_secret(secret, namespace)).data or {}
-        )
+        held = _data(core, core.read_namespaced_secret, "Secret", secret, namespace)
         missing = [key for key in keys if key not in held]
         if missing:
             raise ClusterError(f"Secret {secret} in namespace {namespace} has no key {missing[0]}")
@@ -123,37 +131,56 @@ def _connect_through(
     near: socket.socket, core: client.CoreV1Api, service: str, namespace: str, port: int
 ) -> None:
     """Joins one connection to a pod of the service; what goes wrong closes it, and the client tries again."""
-    with contextlib.suppress(client.ApiException, urllib3.exceptions.HTTPError, OSError, LookupError), near:
+    with contextlib.suppress(*BROKEN), near:
         found = core.read_namespaced_service(service, namespace, _request_timeout=TIMES)
         place = next(index for index, item in enumerate(found.spec.ports) if item.port == port)
         ends = core.read_namespaced_endpoints(service, namespace, _request_timeout=TIMES)
         ready = next(subset for subset in ends.subsets or [] if subset.addresses)
         target = ready.ports[min(place, len(ready.ports) - 1)].port
-        # A stream replaces the request function of its client, so each has one of its own.
-        there = portforward(
-            client.CoreV1Api(
-                client.ApiClient(core.api_client.configuration)
-            ).connect_get_namespaced_pod_portforward,
-            ready.addresses[0].target_ref.name,
-            namespace,
-            ports=str(target),
-        )
-        far = there.socket(target)
-        far.setblocking(True)
-        back = threading.Thread(target=_pump, args=(far, near), daemon=True)
-        back.start()
-        _pump(near, far)
-        back.join()
+        with contextlib.closing(_tunnel(core, ready.addresses[0].target_ref.name, namespace, target)) as far:
+            _pass_on(near, far)
 
 
-def _pump(source: socket.socket, target: socket.socket) -> None:
-    """Passes on all bytes until one side ends."""
-    with contextlib.suppress(OSError):
-        while data := source.recv(1 << 16):
-            target.sendall(data)
-    for end in (source, target):
-        with contextlib.suppress(OSError):
-            end.shutdown(socket.SHUT_RDWR)
+def _tunnel(core: client.CoreV1Api, pod: str, namespace: str, port: int) -> websocket.WebSocket:
+    """Opens the API server's way to a port of a pod."""
+    settings = core.api_client.configuration
+    api = client.CoreV1Api(client.ApiClient(settings))
+
+    def request(method: str, url: str, **how: Any) -> Any:
+        address = ws_client.get_websocket_url(url, how["query_params"])
+        return ws_client.create_websocket(settings, address, how["headers"])
+
+    api.api_client.request = request
+    tunnel: Any = api.connect_get_namespaced_pod_portforward(
+        pod, namespace, ports=str(port), _preload_content=False
+    )
+    return tunnel
+
+
+def _pass_on(near: socket.socket, far: websocket.WebSocket) -> None:
+    """Passes on all bytes, both ways, until one side ends.
+
+    A message of the tunnel begins with a byte for its channel: 0 for data, 1 for errors. The first of each
+    channel names the port.
+    """
+    named: set[int] = set()
+    tunnel: Any = far.sock
+    while True:
+        # What TLS has decrypted already makes no socket ready.
+        held = isinstance(tunnel, ssl.SSLSocket) and tunnel.pending()
+        ready = [tunnel] if held else select.select([tunnel, near], [], [])[0]
+        if near in ready:
+            data = near.recv(1 << 16)
+            if not data:
+                return
+            far.send_binary(b"\0" + data)
+        if tunnel in ready:
+            message = far.recv()
+            if not message or (message[0] == 1 and 1 in named):
+                return
+            if message[0] in named:
+                near.sendall(message[1:])  # pyright: ignore[reportArgumentType] - binary, as was asked for
+            named.add(int(message[0]))
 
 
 def _connect() -> client.CoreV1Api:
@@ -168,16 +195,21 @@ def _connect() -> client.CoreV1Api:
     return client.CoreV1Api(client.ApiClient(settings))
 
 
-def _ask(core: client.CoreV1Api, what: str, request):
+def _data(
+    core: client.CoreV1Api, read_object: Callable[..., Any], kind: str, name: str, namespace: str
+) -> dict[str, str]:
+    """The data of a ConfigMap or Secret."""
     try:
-        return request()
+        return read_object(name, namespace, _request_timeout=TIMES).data or {}
     except client.ApiException as error:
         if error.status == 404:
             raise ClusterError(
-                f"there is no {what} in that namespace: apply manifests/overlays/kind (or another overlay) "
-                "first, or name the namespace with --namespace"
+                f"there is no {kind} {name} in namespace {namespace}: apply manifests/overlays/kind (or "
+                "another overlay) first, or name the namespace with --namespace"
             ) from error
-        raise ClusterError(f"cannot read {what}: {error.status} {error.reason}") from error
+        raise ClusterError(
+            f"cannot read {kind} {name} in namespace {namespace}: {error.status} {error.reason}"
+        ) from error
     except (urllib3.exceptions.HTTPError, OSError) as error:
         raise ClusterUnavailableError(
             f"the API server at {core.api_client.configuration.host} did not answer ({type(error).__name__})"

@@ -7,8 +7,15 @@ import sys
 import pytest
 from hypothesis import given, strategies as st
 
-from fourfold.contract import events
-from fourfold.contract.errors import InvalidInputError
+from fourfold.contract import events, exits, images
+from fourfold.contract.errors import (
+    ClusterError,
+    ClusterUnavailableError,
+    DivergedError,
+    InvalidInputError,
+    StoreError,
+    WorkerFailedError,
+)
 
 EPOCH = {
     "scenario": "solo",
@@ -114,7 +121,7 @@ def test_events_in_words(event, expected):
 
 
 def test_a_step_tells_its_start_and_end(events_file):
-    with events.step("prepare", scenario="solo"):
+    with events.step("prepare", "", scenario="solo"):
         pass
     started, done = lines_of(events_file)
     assert (started["event"], done["event"]) == ("step-started", "step-done")
@@ -123,15 +130,58 @@ def test_a_step_tells_its_start_and_end(events_file):
 
 
 def test_an_error_for_users_ends_the_process_with_its_message(events_file, capsys):
-    with pytest.raises(SystemExit) as ended, events.step("prepare"):
+    with pytest.raises(SystemExit) as ended, events.step("prepare", ""):
         raise InvalidInputError("rows must be at least 1, got 0")
-    assert ended.value.code == 1
+    assert ended.value.code == exits.INVALID_INPUT
     assert lines_of(events_file)[-1]["message"] == "rows must be at least 1, got 0"
     assert "prepare failed: rows must be at least 1, got 0" in capsys.readouterr().out
 
 
 def test_any_other_error_is_told_with_its_kind_and_goes_on(events_file):
-    with pytest.raises(ZeroDivisionError), events.step("prepare"):
+    with pytest.raises(ZeroDivisionError), events.step("prepare", ""):
         raise ZeroDivisionError("by zero")
     last = lines_of(events_file)[-1]
     assert (last["event"], last["message"]) == ("step-failed", "ZeroDivisionError: by zero")
+    assert last["code"] == exits.FAILED
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (InvalidInputError("no"), exits.INVALID_INPUT),
+        (DivergedError("no"), exits.DIVERGED),
+        (StoreError("no"), exits.STORE_FAILED),
+        (ClusterUnavailableError("no"), exits.CLUSTER_FAILED),
+        (ClusterError("no"), exits.FAILED),
+        (WorkerFailedError("no", exits.PEER_LOST), exits.PEER_LOST),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_a_step_ends_with_the_code_of_its_error_and_tells_it(events_file, error, code):
+    with pytest.raises(SystemExit) as ended, events.step("train", "", scenario="solo"):
+        raise error
+    last = lines_of(events_file)[-1]
+    assert (ended.value.code, last["code"]) == (code, code)
+    assert (last["event"], last["step"], last["scenario"]) == ("step-failed", "train", "solo")
+
+
+def test_a_step_that_is_told_to_end_ends_with_that_code_and_is_not_done(events_file):
+    with pytest.raises(SystemExit) as ended, events.step("train", ""):
+        raise SystemExit(exits.TERMINATED)
+    assert ended.value.code == exits.TERMINATED
+    assert "step-done" not in [event["event"] for event in lines_of(events_file)]
+
+
+def test_a_step_of_the_code_that_was_asked_for_runs(events_file):
+    with events.step("train", images.code()):
+        events.say("said", message="ran")
+    assert [event["event"] for event in lines_of(events_file)] == ["step-started", "said", "step-done"]
+
+
+def test_a_step_of_other_code_does_nothing_and_says_what_to_do(events_file):
+    with pytest.raises(SystemExit) as ended, events.step("train", "0" * 64):
+        pytest.fail("the step ran")
+    assert ended.value.code == exits.INVALID_INPUT
+    last = lines_of(events_file)[-1]
+    assert last["event"] == "step-failed"
+    assert "the run was started with code 000000000000" in last["message"]

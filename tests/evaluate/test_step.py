@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from kfp import dsl
 
-from fourfold.contract import keys
+from fourfold.contract import exits, keys
 from fourfold.contract.errors import DamagedObjectError, MissingObjectError
 from fourfold.contract.records import Epoch, Evaluation, Trained, Training, WorkerReport, from_json, to_json
 from fourfold.evaluate import publish
@@ -182,7 +182,7 @@ def test_nan_logits_have_no_loss_and_the_json_stays_strict(measure, labels):
 def published(store, prepared, uri, tmp_path) -> tuple[dsl.Metrics, dsl.ClassificationMetrics, Path]:
     metrics, classification = dsl.Metrics(), dsl.ClassificationMetrics()
     path = tmp_path / "made" / "evaluation.json"
-    publish.run(str(store), prepared.manifest.fingerprint, uri, metrics, classification, str(path))
+    publish.run(str(store), prepared.manifest.fingerprint, "", uri, metrics, classification, str(path))
     return metrics, classification, path
 
 
@@ -218,5 +218,5 @@ def test_a_user_reads_the_cause_alone_when_the_step_fails(store, prepared, tmp_p
     with pytest.raises(SystemExit) as caught:
         published(store, prepared, str(tmp_path / "nothing"), tmp_path)
 
-    assert caught.value.code == 1
+    assert caught.value.code == exits.INVALID_INPUT
     assert "evaluate failed: there is no trained.json" in capsys.readouterr().out

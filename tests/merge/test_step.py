@@ -223,7 +223,7 @@ def test_kfp_gets_an_accuracy_a_rule_and_strict_json(store, prepared, models, tm
     uri = write(tmp_path / "solo", training(store, prepared), models)
     output, metrics = dsl.Model(uri=str(tmp_path / "merged")), dsl.Metrics()
 
-    publish.run(str(store), prepared.manifest.fingerprint, [uri], output.path, output.metadata, metrics)
+    publish.run(str(store), prepared.manifest.fingerprint, "", [uri], output.path, output.metadata, metrics)
 
     assert output.metadata == {"framework": "keras", "members": 2}
     assert set(metrics.metadata) == {f"{rule}_accuracy" for rule in RULES}

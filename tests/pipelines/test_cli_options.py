@@ -127,7 +127,8 @@ def help_of(command: str) -> dict[str, str]:
 def test_help_shows_every_option_with_its_default():
     shown = help_of("run")
 
-    assert set(DEFAULTS) | {"--store", "--help"} == set(shown)
+    of_pods = {"--on", "--namespace", "--gpus", "--pods"}
+    assert set(DEFAULTS) | {"--store", "--help"} | of_pods == set(shown)
     for option, default in DEFAULTS.items():
         assert re.search(rf"\[default: {re.escape(default)}[;\]]", shown[option]), shown[option]
     for option, text in shown.items():
@@ -188,3 +189,54 @@ def test_compile_into_what_is_no_folder_is_refused(tmp_path, below):
 
     assert str(file) in said
     assert file.read_text() == "kept"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--gpus", "1"], "add --on cluster"),
+        (["--namespace", "lab"], "add --on cluster"),
+        (["--on", "cluster", "--pods", '{"gpu": 1}'], "no field 'gpu' (did you mean 'gpus'?)"),
+        (["--on", "cluster", "--pods", '{"gpus": 1.5}'], "gpus: expected int, got 1.5"),
+        (["--on", "cluster", "--pods", "gpus=1"], "is not a JSON object"),
+        (["--on", "cluster", "--store", "/a/folder"], "s3://bucket/prefix"),
+        (["--on", "cluster"], "let KUBECONFIG name a kubeconfig"),
+        (["--on", "moon"], "'here', 'cluster'"),
+    ],
+)
+def test_what_pods_cannot_be_given_and_where_they_cannot_be_is_refused(arguments, said, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", "/there/is/none")
+    monkeypatch.delenv("FOURFOLD_STORE", raising=False)
+    assert said in refused("run", *arguments)
+
+
+@pytest.mark.parametrize("what", ["seqential", "", "Experiment"])
+def test_a_manifest_of_nothing_known_is_refused_with_what_there_is(what):
+    assert "use experiment, or a scenario: " + ", ".join(plans.names()) in refused("manifest", what)
+
+
+def test_a_manifest_is_yaml_and_nothing_else_on_standard_output(tmp_path):
+    import yaml
+
+    result = CliRunner().invoke(main, ["manifest", "solo", "--rows", "50", "--holdout", "10"])
+    assert result.exit_code == 0
+    (job,) = yaml.safe_load_all(result.stdout)
+    assert job["kind"] == "TFJob"
+
+
+def test_options_of_the_manifest_reach_the_command_of_the_job():
+    import yaml
+
+    result = CliRunner().invoke(main, ["manifest", "experiment", "--epochs", "9", "--split", "disjoint"])
+    (job,) = yaml.safe_load_all(result.stdout)
+    command = job["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert command[-4:] in (
+        ["--split", "disjoint", "--epochs", "9"],
+        ["--epochs", "9", "--split", "disjoint"],
+    )
+
+
+def test_a_run_that_is_not_there_is_refused_by_show(tmp_path):
+    result = fourfold("show", "--no-open", str(tmp_path))
+    assert result.exit_code == 2
+    assert "there is no run at" in result.output

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from kfp import compiler
 
-from fourfold.contract import plan as plans
+from fourfold.contract import images, plan as plans
 from fourfold_pipelines.experiment import experiment
 
 ROOT = Path(__file__).parents[2]
@@ -136,7 +136,7 @@ def test_defaults_are_those_of_the_design(ir):
     assert {name: defaults[name] for name in defaults if name not in ("store", "arguments")} == {
         "data": "sample", "rows": 2000, "holdout": 1000, "split": "contiguous",
         "scenarios": list(plans.names()), "workers": 2, "epochs": 5, "batch": 100, "optimizer": "adam",
-        "learning_rate": 0.001, "seed": 0,
+        "learning_rate": 0.001, "seed": 0, "pods": "{}", "code": images.code(),
     }  # fmt: skip
 
 
@@ -217,6 +217,7 @@ def leaves(ir: dict[str, Any], arguments: dict[str, Any]) -> dict[str, list[dict
 OTHER = {
     "data": "mnist", "rows": 3000, "holdout": 500, "split": "disjoint", "scenarios": ["solo"], "workers": 3,
     "epochs": 6, "batch": 50, "optimizer": "sgd", "learning_rate": 0.01, "seed": 1, "store": "/elsewhere",
+    "pods": '{"gpus": 1}', "code": "0" * 64,
 }  # fmt: skip
 
 
@@ -296,7 +297,8 @@ else:
     sys.exit("docker is there, so nothing is tested")
 local.init(local.SubprocessRunner(use_venv=False), pipeline_root=sys.argv[1] + "/root")
 task = prepare(
-    store=sys.argv[1] + "/store", data="sample", rows=20, holdout=10, split="contiguous", workers=2, seed=0
+    store=sys.argv[1] + "/store", data="sample", rows=20, holdout=10, split="contiguous", workers=2, seed=0,
+    code="",
 )
 names = ("fingerprint", "split_id")
 json.dump([task.outputs[name] for name in names], open(sys.argv[1] + "/outputs.json", "w"))

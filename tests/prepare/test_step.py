@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from fourfold.contract import events, keys
+from fourfold.contract import events, exits, keys
 from fourfold.contract.errors import InvalidInputError
 from fourfold.prepare import download, source
 from fourfold.prepare.publish import run
@@ -244,7 +244,7 @@ def test_several_runs_at_once_share_one_store(store, small, idx_folder):
 def test_the_steps_result_is_handed_over(store, idx_folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv(events.FILE, str(tmp_path / "events.jsonl"))
     metadata, path = {}, tmp_path / "outputs" / "dataset"
-    outputs = run(store.uri, str(idx_folder), 30, 10, "contiguous", 4, 0, str(path), metadata)
+    outputs = run(store.uri, str(idx_folder), 30, 10, "contiguous", 4, 0, "", str(path), metadata)
     manifest = cache.read_manifest(store, outputs.fingerprint)
     assert json.loads(path.read_text()) == json.loads(store.read(keys.dataset_manifest(outputs.fingerprint)))
     assert cache.read_split(store, outputs.fingerprint, outputs.split_id)[0].sizes == [8, 8, 7, 7]
@@ -257,7 +257,7 @@ def test_the_steps_result_is_handed_over(store, idx_folder, tmp_path, monkeypatc
 
 def test_a_step_that_fails_says_why_and_writes_no_result(store, tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
-        run(store.uri, "nowhere", 30, 10, "contiguous", 2, 0, str(tmp_path / "dataset"), {})
-    assert ended.value.code == 1
+        run(store.uri, "nowhere", 30, 10, "contiguous", 2, 0, "", str(tmp_path / "dataset"), {})
+    assert ended.value.code == exits.INVALID_INPUT
     assert "prepare failed: --data 'nowhere' is no folder" in capsys.readouterr().out
     assert not (tmp_path / "dataset").exists()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fourfold.contract import keys
+from fourfold.contract import images, keys, pods
 from fourfold.contract.records import to_json
 from fourfold.prepare.step import prepare
 from fourfold.report import publish
@@ -28,6 +28,8 @@ def left(run, tmp_path) -> dict[str, str | list[str]]:
         "fingerprint": prepared.manifest.fingerprint,
         "split_id": prepared.split.id,
         "arguments": json.dumps(run.arguments),
+        "pods": pods.HERE,
+        "code": images.code(),
         "evaluations": evaluations,
         "merged": str(tmp_path / "merged"),
         "page_path": str(tmp_path / "new" / "page.html"),
@@ -43,15 +45,24 @@ def test_page_and_results_are_written(left, run):
     assert results["manifest"]["rows"] == 50
     assert results["manifest"]["arguments"] == run.arguments
     assert {"python", "keras", "numpy", "fourfold"} <= set(results["manifest"]["versions"])
+    assert results["manifest"]["images"] == {"code": images.code()}
     assert set(results["merge"]) == {"plain_mean", "weighted_mean"}
     page = Path(left["page_path"]).read_text(encoding="utf-8")
     assert left["fingerprint"] in page
     assert "MNIST sample" in page
 
 
+def test_the_image_that_the_pods_ran_in_is_in_the_results(left):
+    publish.run(**{**left, "pods": '{"image": "a.registry/worker:7"}'})
+
+    results = json.loads(Path(left["results_path"]).read_text())
+    assert results["manifest"]["images"] == {"code": images.code(), "worker": "a.registry/worker:7"}
+
+
 @pytest.mark.parametrize(
     ("argument", "value", "said"),
     [
+        ("code", "0" * 64, "the run was started with code 000000000000"),
         ("split_id", "0" * 16, "splits/0000000000000000.json"),
         ("fingerprint", "0" * 32, "datasets/00000000"),
         ("merged", "/nowhere", "merged.json"),

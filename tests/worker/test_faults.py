@@ -242,7 +242,7 @@ def test_a_damaged_cached_batch_is_named_and_never_trained_on(make_training, tmp
     ],
 )
 def test_what_cannot_be_trained_is_refused_before_a_worker_starts(make_training, wrong, said):
-    def launch(training):
+    def launch(training, clean):
         raise AssertionError("a worker was started")
 
     with pytest.raises(InvalidInputError, match=re.escape(said)):
@@ -264,7 +264,7 @@ def test_what_the_step_knows_of_optimizers_is_what_the_model_knows():
 def test_copies_that_differ_are_refused(make_training):
     training = make_training("data_parallel")
 
-    def launch(asked):
+    def launch(asked, clean):
         from fourfold.contract.records import Epoch, WorkerReport
 
         output = open_store(asked.output)

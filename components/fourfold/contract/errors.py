@@ -13,6 +13,10 @@ class StoreError(FourfoldError):
     """The store could not be read or written."""
 
 
+class StoreDeniedError(StoreError):
+    """The store does not let these credentials do this; it will not later, either."""
+
+
 class MissingObjectError(StoreError):
     """An object that should be in the store is not there."""
 

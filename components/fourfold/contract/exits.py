@@ -12,6 +12,7 @@ from fourfold.contract.errors import (
     InvalidInputError,
     MissingObjectError,
     PeerLostError,
+    StoreDeniedError,
     StoreError,
     WorkerFailedError,
 )
@@ -44,6 +45,7 @@ CODES: tuple[tuple[type[FourfoldError], int], ...] = (
     (InvalidInputError, INVALID_INPUT),
     (MissingObjectError, INVALID_INPUT),
     (DamagedObjectError, INVALID_INPUT),
+    (StoreDeniedError, INVALID_INPUT),
     (DivergedError, DIVERGED),
     (StoreError, STORE_FAILED),
     (ClusterUnavailableError, CLUSTER_FAILED),

@@ -35,7 +35,7 @@ def code() -> str:
         spec = importlib.util.find_spec(package)
         for root in map(Path, (spec and spec.submodule_search_locations) or []):
             files = {path.relative_to(root).as_posix(): path for path in root.rglob("*")}
-            for name in sorted(name for name, path in files.items() if path.suffix in KINDS):
+            for name in sorted(n for n, path in files.items() if path.suffix in KINDS and path.is_file()):
                 digest.update(f"{package}/{name}\0".encode())
                 digest.update(hashlib.sha256(files[name].read_bytes()).digest())
     return digest.hexdigest()

@@ -17,8 +17,11 @@ from fourfold.contract.records import from_json
 
 HERE = "here"
 """Said instead of a record: no pods, the workers are processes beside the step."""
-QUANTITY = re.compile(r"\d+(\.\d+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?")
-NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+CPU = re.compile(r"(?=.*[1-9])[0-9]+(\.[0-9]+)?m?")
+BYTES = re.compile(r"(?=.*[1-9])[0-9]+(\.[0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)?")
+NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+IMAGE = re.compile(r"[^\s@]+(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}|@sha256:[0-9a-f]{64})")
+KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 SECONDS_OF_A_YEAR = 366 * 24 * 3600
 
 
@@ -61,7 +64,7 @@ class Pods:
     gpus: int = 0
     gpu_resource: str = "nvidia.com/gpu"
     node_selector: dict[str, str] = field(default_factory=dict)
-    tolerations: list[dict[str, str]] = field(default_factory=list)
+    tolerations: list[dict[str, Any]] = field(default_factory=list)
     start_seconds: int = 600
     deadline_seconds: int = 24 * 3600
     ttl_seconds: int = 24 * 3600
@@ -93,6 +96,11 @@ def read(*texts: str) -> Pods:
     return pods
 
 
+def can_reach(uri: str) -> bool:
+    """Whether pods can reach a store: one that is on a network, not a folder of one machine."""
+    return uri.lower().startswith(("s3://", "minio://"))
+
+
 def write(pods: Pods) -> str:
     """The record as a JSON object of what differs from the defaults."""
     usual = dataclasses.asdict(Pods())
@@ -117,8 +125,8 @@ def check(pods: Pods) -> None:
     Raises:
         InvalidInputError: a field is out of its range; the error names it.
     """
-    for name in ("cpu", "memory", "scratch"):
-        if not QUANTITY.fullmatch(getattr(pods, name)):
+    for name, pattern in (("cpu", CPU), ("memory", BYTES), ("scratch", BYTES)):
+        if not pattern.fullmatch(getattr(pods, name)):
             raise InvalidInputError(
                 f"pods.{name} must be a quantity as Kubernetes writes it, such as 500m, 4 or 2Gi; "
                 f"got {getattr(pods, name)!r}"
@@ -130,8 +138,16 @@ def check(pods: Pods) -> None:
             )
     if pods.gpus < 0:
         raise InvalidInputError(f"pods.gpus must be 0 or more, got {pods.gpus}")
-    if not pods.image or re.search(r"\s", pods.image):
-        raise InvalidInputError(f"pods.image must name an image, got {pods.image!r}")
+    if not IMAGE.fullmatch(pods.image) or pods.image.endswith(":latest"):
+        raise InvalidInputError(
+            "pods.image must be an image with a tag that stays what it is (not `latest`), or with a digest; "
+            f"got {pods.image!r}"
+        )
+    for name in ("access_key", "secret_key"):
+        if pods.secret and not KEY.fullmatch(getattr(pods, name)):
+            raise InvalidInputError(
+                f"pods.{name} must be the name of a key in the Secret, got {getattr(pods, name)!r}"
+            )
     for name in ("namespace", "service_account", "config", "secret"):
         value = getattr(pods, name)
         if value and not NAME.fullmatch(value):

@@ -311,6 +311,8 @@ def _refuse(constant: str) -> None:
 
 
 def _build(kind: Any, value: Any) -> Any:
+    if kind is Any:
+        return value
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(kind):
         hints, known = typing.get_type_hints(kind), {f.name for f in dataclasses.fields(kind)}

@@ -8,6 +8,7 @@ can hold them.
 
 import io
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -16,7 +17,7 @@ import minio
 import urllib3
 
 from fourfold.contract import keys
-from fourfold.contract.errors import InvalidInputError, MissingObjectError, StoreError
+from fourfold.contract.errors import InvalidInputError, MissingObjectError, StoreDeniedError, StoreError
 
 T = TypeVar("T")
 
@@ -26,6 +27,16 @@ PART_BYTES = 16 * 1024 * 1024
 MISSING = {"NoSuchKey", "NoSuchBucket", "NoSuchUpload"}
 OURS = {"BucketAlreadyOwnedByYou"}
 """Answers to making a bucket that somebody of ours made meanwhile."""
+AWAY = {"ServiceUnavailable", "SlowDown", "InternalError", "RequestTimeout"}
+"""Answers of a server that may do better later."""
+DENIED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "BucketAlreadyExists"}
+"""Answers that stay the same."""
+ANSWERED: set[str] = set()
+"""Endpoints that have answered this process."""
+
+
+class _AwayError(StoreError):
+    """The server does not answer, or says that it cannot now."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +53,7 @@ class Settings:
         connect_seconds: how long a connection may take.
         read_seconds: how long the server may be silent.
         tries: how often a request is sent before it counts as failed.
+        patience_seconds: how long a server that has answered this process before is waited for.
     """
 
     host: str
@@ -53,6 +65,7 @@ class Settings:
     connect_seconds: float = 5.0
     read_seconds: float = 30.0
     tries: int = 5
+    patience_seconds: float = 60.0
 
     def __repr__(self) -> str:
         return f"Settings({self.endpoint})"
@@ -160,7 +173,7 @@ class S3Store:
                 answer.close()
                 answer.release_conn()
             if expected is not None and len(data) != int(expected):
-                raise StoreError(f"{key} in {self.uri} came short: {len(data)} of {expected} bytes")
+                raise _AwayError(f"{key} in {self.uri} came short: {len(data)} of {expected} bytes")
             return data
 
         return self._do(get, f"read {key}", key)
@@ -230,6 +243,26 @@ class S3Store:
                 raise
 
     def _do(self, request: Callable[[], T], what: str, key: str = "") -> T:
+        """Sends a request, and sends it again while a server that has answered before is away.
+
+        A server that never answered is a wrong address more often than one that is away, and is told soon.
+        """
+        first = time.monotonic()
+        while True:
+            try:
+                answer = self._send(request, what, key)
+                ANSWERED.add(self._how.endpoint)
+                return answer
+            except _AwayError as away:
+                waited = time.monotonic() - first
+                if self._how.endpoint not in ANSWERED or waited > self._how.patience_seconds:
+                    raise StoreError(str(away)) from away.__cause__
+                time.sleep(1.0)
+            except StoreError:
+                ANSWERED.add(self._how.endpoint)
+                raise
+
+    def _send(self, request: Callable[[], T], what: str, key: str) -> T:
         """Sends a request; what goes wrong becomes an error that names the store, never an account's key."""
         where = f"{self.uri} at {self._how.endpoint}"
         try:
@@ -237,7 +270,10 @@ class S3Store:
         except minio.error.S3Error as error:
             if key and error.code in MISSING:
                 raise MissingObjectError(f"there is no {key} in {where}") from error
-            raise StoreError(f"cannot {what} in {where}: {_why(error)}") from error
+            kind = (
+                _AwayError if error.code in AWAY else StoreDeniedError if error.code in DENIED else StoreError
+            )
+            raise kind(f"cannot {what} in {where}: {_why(error)}") from error
         except minio.error.InvalidResponseError as error:
             raise StoreError(
                 f"cannot {what} in {where}: what answers there is no S3 server; is the endpoint right "
@@ -247,7 +283,9 @@ class S3Store:
             cause = type(error).__name__
             if isinstance(error, urllib3.exceptions.MaxRetryError) and error.reason is not None:
                 cause = type(error.reason).__name__
-            raise StoreError(
+                if isinstance(error.reason, urllib3.exceptions.ResponseError):
+                    cause = str(error.reason)  # too many 500 error responses
+            raise _AwayError(
                 f"cannot {what} in {where}: no good answer in {self._how.tries} tries ({cause}); "
                 "is the endpoint right (AWS_ENDPOINT_URL_S3), is the server up?"
             ) from error

@@ -31,6 +31,8 @@ DOUBTFUL_SECONDS = 60.0
 """How long something that seldom goes away, such as an image that is not found, may be in the way."""
 GRACE = 30.0
 """Seconds beyond its deadline after which a job is ended by us, where the operator has not."""
+CAUSE_SECONDS = 5.0
+"""For which the pod that made a job fail is waited for."""
 REST_SECONDS = 1.0
 """For which the rest of the logs is waited for when the job has ended."""
 
@@ -66,6 +68,8 @@ class Follow:
         self._tails: dict[str, deque[str]] = defaultdict(lambda: deque(maxlen=TAIL))
         self._causes: dict[str, str] = {}
         self._since: dict[str, float] = {}
+        # Pods that ended without success, in the order in which that was noticed, and when.
+        self._lost: dict[str, float] = {}
         self._told: set[str] = set()
         self._stopped = threading.Event()
         age = verdict.seconds(job, datetime.now(UTC))
@@ -101,7 +105,7 @@ class Follow:
             if self._clock() > self._deadline:
                 self._give_up(f"did not end within {self._given.deadline_seconds:,} s", exits.FAILED)
             return False
-        self._read_rest()
+        self._read_rest(outcome)
         if outcome == "failed":
             self._failed(self._job)
         return True
@@ -169,6 +173,9 @@ class Follow:
             self._present -= set(given)
         else:
             self._present |= set(given)
+        for uid, pod in self._pods.items():
+            if uid not in self._lost and verdict.is_lost(pod, uid in self._present):
+                self._lost[uid] = self._clock()
         for uid, pod in given.items():
             if uid not in self._readers and verdict.has_started(pod):
                 name = pod["metadata"]["name"]
@@ -189,17 +196,11 @@ class Follow:
             events.say(kind, **event)
 
     def _tell_lost(self) -> None:
-        """Tells which pods ended without success, by name; the operator puts others in their places."""
-        for uid, pod in self._pods.items():
-            phase = verdict.phase(pod)
-            deleted = uid not in self._present or "deletionTimestamp" in pod["metadata"]
-            if phase == "Failed" or (deleted and phase != "Succeeded"):
-                how = verdict.how_it_ended(pod) if phase == "Failed" else "somebody deleted it"
+        """Tells which pods ended without success, by name, where that did not end the job."""
+        for uid, noticed in self._lost.items():
+            if self._clock() - noticed >= LOST_AFTER:
                 self._say_after(
-                    LOST_AFTER,
-                    f"lost {uid}",
-                    f"{self._training.scenario}: {verdict.worker(pod)} (pod {pod['metadata']['name']}) was "
-                    f"lost: {how}; the operator starts another one",
+                    0.0, f"lost {uid}", f"{self._training.scenario}: {verdict.loss(self._pods[uid])}"
                 )
 
     def _check_start(self) -> None:
@@ -249,10 +250,12 @@ class Follow:
             self._told.add(what)
             events.say("said", message=message, scenario=self._training.scenario)
 
-    def _read_rest(self) -> None:
-        """Waits for what the pods wrote last."""
-        until = self._clock() + REST_SECONDS
-        while self._clock() < until and any(reader.is_alive() for reader in self._readers.values()):
+    def _read_rest(self, outcome: verdict.Outcome) -> None:
+        """Waits for what the pods wrote last, and, where the job failed, for the pod that was the cause."""
+        began = self._clock()
+        while self._clock() - began < REST_SECONDS and any(r.is_alive() for r in self._readers.values()):
+            self._take(0.05)
+        while outcome == "failed" and not self._lost and self._clock() - began < CAUSE_SECONDS:
             self._take(0.05)
         self._take(0.0)
 
@@ -262,9 +265,15 @@ class Follow:
 
     def _failed(self, job: dict[str, Any]) -> NoReturn:
         """Tells why: the pod that was the cause, what it ended with, and its last lines."""
+        begin = f"{self._what} failed ({verdict.reason(job)})"
+        if verdict.seconds(job, datetime.now(UTC)) >= self._given.deadline_seconds:
+            limit = f"it did not end within {self._given.deadline_seconds:,} s (deadline_seconds)"
+            raise WorkerFailedError(f"{begin}: {limit}", exits.FAILED)
         pod = verdict.cause(self._pods.values())
         if pod is None:
-            raise WorkerFailedError(f"{self._what} failed: {verdict.reason(job)}")
+            lost = min((self._pods[uid] for uid in self._lost), key=verdict.follows, default=None)
+            why = verdict.loss(lost) if lost else "no pod says why"
+            raise WorkerFailedError(f"{begin}: {why}", exits.PEER_LOST)
         uid, name, code = pod["metadata"]["uid"], pod["metadata"]["name"], verdict.exit_code(pod)
         kept = ""
         if uid in self._present:
@@ -274,7 +283,6 @@ class Follow:
         lines = "".join(f"\n  | {line}" for line in tail)
         said = self._causes.get(uid) or (f"its last lines:{lines}" if lines else "it left no lines")
         raise WorkerFailedError(
-            f"{self._what} failed ({verdict.reason(job)}): {verdict.worker(pod)} (pod {name}) ended: "
-            f"{verdict.how_it_ended(pod)}; {said}{kept}",
-            code if code is not None and 0 < code < exits.FIRST_RETRYABLE else exits.FAILED,
+            f"{begin}: {verdict.worker(pod)} (pod {name}) ended: {verdict.how_it_ended(pod)}; {said}{kept}",
+            code or exits.FAILED,
         )

@@ -14,12 +14,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fourfold.contract import events, exits
-from fourfold.contract.errors import ClusterError
+from fourfold.contract.errors import ClusterError, WorkerFailedError
 from fourfold.contract.pods import Pods
 from fourfold.contract.records import Training
 from fourfold.train import follow, tfjob, verdict
 from fourfold.train.api import AlreadyExistsError, Api
 
+TRIES = 3
+"""How often a training is tried whose pods are lost by no fault of their own."""
 ATTEMPTS = 99
 SECONDS_TO_DELETE = 5.0
 
@@ -43,11 +45,18 @@ def run(training: Training, clean: Callable[[], None], pods: Pods, api: Api | No
     api = api or Api(pods.namespace)
     pods = dataclasses.replace(pods, namespace=api.namespace)
     with _Ending(api) as ending:
-        job = create_or_adopt(training, clean, pods, api)
-        ending.covers(job)
-        if tfjob.needs_policy(training):
-            api.create_policy(tfjob.policy(job))
-        follow.Follow(api, training, pods, job).until_end()
+        for left in reversed(range(TRIES)):
+            job = create_or_adopt(training, clean, pods, api)
+            ending.covers(job)
+            if tfjob.needs_policy(training):
+                api.create_policy(tfjob.policy(job))
+            try:
+                follow.Follow(api, training, pods, job).until_end()
+                return
+            except WorkerFailedError as error:
+                if error.exit_code != exits.PEER_LOST or not left:
+                    raise
+                events.say("said", message=f"{error}; trying again", scenario=training.scenario)
 
 
 def create_or_adopt(training: Training, clean: Callable[[], None], pods: Pods, api: Api) -> dict[str, Any]:

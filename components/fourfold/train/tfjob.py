@@ -8,7 +8,7 @@ from typing import Any
 
 from fourfold.contract import plan as plans
 from fourfold.contract.errors import InvalidInputError
-from fourfold.contract.pods import Pods
+from fourfold.contract.pods import Pods, can_reach
 from fourfold.contract.records import Training
 
 GROUP, VERSION, PLURAL = "kubeflow.org", "v1", "tfjobs"
@@ -118,7 +118,7 @@ def check(training: Training, pods: Pods) -> None:
         InvalidInputError: pods cannot reach the store, or there are more workers than names.
     """
     for what, uri in (("store", training.store), ("output", training.output)):
-        if uri.partition("://")[0].lower() not in ("s3", "minio"):
+        if not can_reach(uri):
             raise InvalidInputError(
                 f"pods of a cluster cannot reach the {what} {uri!r}: give --store s3://bucket/prefix"
             )
@@ -155,7 +155,8 @@ def label(run: str) -> str:
     found = plain(run)
     if found == run and len(found) <= 63:
         return found
-    return f"{found[:52].rstrip('-')}-{hashlib.sha256(run.encode()).hexdigest()[:10]}"
+    digest = hashlib.sha256(run.encode("utf-8", "backslashreplace")).hexdigest()
+    return f"{found[:52].rstrip('-')}-{digest[:10]}"
 
 
 def spec_digest(spec: dict[str, Any]) -> str:
@@ -202,6 +203,8 @@ def _template(training: Training, pods: Pods, run: str) -> dict[str, Any]:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 10,
+        # The operator (1.8) looks at a job's deadline only when something happens to its pods: this does.
+        "activeDeadlineSeconds": pods.deadline_seconds,
         "securityContext": POD_SECURITY,
         "containers": [
             {

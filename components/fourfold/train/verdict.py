@@ -88,19 +88,47 @@ def how_it_ended(pod: dict[str, Any]) -> str:
     """How a pod ended, for people."""
     status, ended = pod.get("status", {}), _state(pod).get("terminated") or {}
     code = ended.get("exitCode")
+    of_pod = ": ".join(str(word) for word in (status.get("reason"), status.get("message")) if word)
     if code is None:
-        words = [status.get("reason"), status.get("message")]
-        return ": ".join(str(word) for word in words if word) or f"phase {phase(pod)}"
-    what = exits.describe(code)
-    if code > exits.FIRST_RETRYABLE and ":" not in what:
-        what = f"{what}: {exits.describe(exits.FIRST_RETRYABLE - code)}"
-    return f"{what} ({ended['reason']})" if ended.get("reason") not in (None, "Error", "Completed") else what
+        return of_pod or f"phase {phase(pod)}"
+    what, killed = exits.describe(code), exits.describe(exits.FIRST_RETRYABLE - code)
+    if ":" not in what and "SIG" in killed:
+        what = f"{what}: {killed}"
+    if ended.get("reason") not in (None, "Error", "Completed"):
+        what = f"{what} ({ended['reason']})"
+    return f"{what}; {of_pod}" if of_pod else what
+
+
+def is_lost(pod: dict[str, Any], present: bool) -> bool:
+    """Whether a pod ended, or is about to end, without success.
+
+    Args:
+        pod: as it was last.
+        present: whether it is there.
+    """
+    deleted = not present or bool(pod["metadata"].get("deletionTimestamp"))
+    return phase(pod) == "Failed" or (deleted and phase(pod) != "Succeeded")
+
+
+def loss(pod: dict[str, Any]) -> str:
+    """A sentence on a pod that was lost."""
+    how = how_it_ended(pod) if phase(pod) == "Failed" else "somebody deleted it"
+    return f"{worker(pod)} (pod {pod['metadata']['name']}) was lost: {how}"
+
+
+def follows(pod: dict[str, Any]) -> bool:
+    """Whether a pod ended as one does because another one ended."""
+    return exit_code(pod) in FOLLOWS
 
 
 def cause(pods: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
-    """The pod that made a job fail: the first that failed by itself, else the first that failed."""
-    failed = [pod for pod in pods if phase(pod) == "Failed"]
-    return min(failed, key=lambda pod: (exit_code(pod) in FOLLOWS, _finished(pod)), default=None)
+    """The pod that made a job fail by itself, the first of them; None where pods were only lost.
+
+    A pod that is deleted, by a person or since its node goes, makes the operator (1.8) fail the whole job,
+    and so, by chance, may a code that is worth a restart; such pods failed by no fault of what they run.
+    """
+    failed = [pod for pod in pods if phase(pod) == "Failed" and _is_permanent(exit_code(pod))]
+    return min(failed, key=_finished, default=None)
 
 
 def last_lines(pod: dict[str, Any]) -> list[str]:
@@ -119,6 +147,10 @@ def worker(pod: dict[str, Any]) -> str:
     """What a pod is called among its peers."""
     index = pod.get("metadata", {}).get("labels", {}).get("training.kubeflow.org/replica-index")
     return f"worker {index}" if index is not None else pod["metadata"]["name"]
+
+
+def _is_permanent(code: int | None) -> bool:
+    return code is not None and 0 < code < exits.FIRST_RETRYABLE
 
 
 def _conditions(job: dict[str, Any]) -> list[dict[str, Any]]:

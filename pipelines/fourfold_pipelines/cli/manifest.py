@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from fourfold.contract import keys, plan as plans, pods
+from fourfold.contract.errors import InvalidInputError
 from fourfold.contract.records import Training
 from fourfold_pipelines.cli import options
 
@@ -38,10 +39,11 @@ def manifest_command(
     """  # noqa: D301 - click takes the backslash-b itself as its mark
     named = options.said_of_pods(namespace or options.NAMESPACE, gpus, pods_text)
     given = pods.read(named)
-    if what == EXPERIMENT:
-        made = [_experiment(given, said)]
-    else:
-        made = _scenario(plans.scenario(what).name, store, given, said)
+    if what not in (EXPERIMENT, *plans.names()):
+        raise InvalidInputError(
+            f"nothing is called {what!r}: use {EXPERIMENT}, or a scenario: {', '.join(plans.names())}"
+        )
+    made = [_experiment(given, said)] if what == EXPERIMENT else _scenario(what, store, given, said)
     click.echo(as_yaml(made), nl=False)
 
 

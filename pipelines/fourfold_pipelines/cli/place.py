@@ -2,13 +2,17 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fourfold.contract import pods
 from fourfold.contract.errors import InvalidInputError
 from fourfold.prepare.source import cache_folder
 from fourfold_pipelines.cli.options import NAMESPACE
+
+if TYPE_CHECKING:
+    from fourfold_pipelines.reach import Reached
 
 STORE = "FOURFOLD_STORE"
 GIVEN = "FOURFOLD_PODS"
@@ -22,17 +26,17 @@ class Place:
     Attributes:
         pods: what their pods are given, as the pipeline takes it.
         store: URI of the store.
-        environment: of the steps, beyond the one that they inherit; it may hold secrets.
     """
 
     pods: str
     store: str
-    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @contextlib.contextmanager
 def place(on: str, store: str | None, namespace: str | None, said: str) -> Iterator[Place]:
     """Finds out how the workers are reached; what is opened for it is closed at the end.
+
+    Meanwhile this process's environment says how the store is reached, and its children inherit that.
 
     Args:
         on: one of ``PLACES``.
@@ -53,13 +57,33 @@ def place(on: str, store: str | None, namespace: str | None, said: str) -> Itera
         given = pods.read(os.environ.get(GIVEN, "{}"), said)
         yield Place(pods.write(given), remote(told))
     else:
-        # The Kubernetes client is slow to import; a run here does without it.
-        from fourfold_pipelines.reach import reach
-
         if told:
             remote(told)
-        with reach(namespace or NAMESPACE, said) as found:
-            yield Place(pods.write(found.pods), remote(told or found.store), found.environment)
+        with reached(namespace or NAMESPACE, said) as found:
+            yield Place(pods.write(found.pods), remote(told or found.store))
+
+
+@contextlib.contextmanager
+def reached(namespace: str, said: str = "{}") -> "Iterator[Reached]":
+    """Opens the way to the store of a cluster; meanwhile this process's environment says how it is reached.
+
+    Args:
+        namespace: of the cluster.
+        said: of the pods, a JSON object.
+
+    Raises:
+        ClusterError: the cluster does not answer, or lacks what the manifests make.
+    """
+    # The Kubernetes client is slow to import; a run here does without it.
+    from fourfold_pipelines.reach import reach
+
+    with reach(namespace, said) as found:
+        os.environ.update(found.environment)
+        try:
+            yield found
+        finally:
+            for name in found.environment:
+                os.environ.pop(name, None)
 
 
 def remote(store: str | None) -> str:
@@ -68,7 +92,7 @@ def remote(store: str | None) -> str:
     Raises:
         InvalidInputError: they cannot.
     """
-    if not store or store.partition("://")[0].lower() not in ("s3", "minio") or "://" not in store:
+    if not store or not pods.can_reach(store):
         raise InvalidInputError(
             f"pods cannot reach the store {store or ''!r}: give --store s3://bucket/prefix "
             f"(or {STORE}; the manifests' ConfigMap names one)"

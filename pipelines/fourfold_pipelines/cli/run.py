@@ -17,9 +17,10 @@ from typing import Any
 
 import click
 
-from fourfold.contract import events, exits, images, plan as plans
+from fourfold.contract import events, exits, images, keys, plan as plans, pods
 from fourfold.contract.errors import FourfoldError, InvalidInputError
 from fourfold.store.objects import Store, open_store
+from fourfold.train import tfjob
 from fourfold_pipelines.cli import live, options, summary
 from fourfold_pipelines.cli.place import PLACES, Place, place
 
@@ -64,12 +65,15 @@ def run_command(
     settings = options.experiment(**said)
     of_pods = options.said_of_pods(namespace, gpus, pods_text)
     with place(on, store, namespace, of_pods) as where:
-        target = _remote(out, where)
+        target = _remote(out)
         folder = _make_folder(None if target else out, temporary=target is not None)
-        code = _run(folder, settings, where, out or folder.name)
+        run = os.environ.get(events.RUN) or f"{folder.name}-{secrets.token_hex(3)}"
+        code = _run(folder, settings, where, run)
         if target is not None and code not in (exits.INTERRUPTED, exits.TERMINATED):
             _upload_or_say(folder, target, code)
-        if code == 0:
+        if code == exits.OK:
+            if where.pods != pods.HERE:
+                _forget_trainings(where.store, run)
             summary.show(folder, out if target else None)
             return
         if target is None and code not in (exits.INTERRUPTED, exits.TERMINATED):
@@ -77,7 +81,7 @@ def run_command(
     sys.exit(code)
 
 
-def _run(folder: Path, settings: Mapping[str, Any], where: Place, name: str) -> int:
+def _run(folder: Path, settings: Mapping[str, Any], where: Place, run: str) -> int:
     store = where.store if "://" in where.store else str(Path(where.store).expanduser().absolute())
     arguments = {
         **settings,
@@ -86,11 +90,17 @@ def _run(folder: Path, settings: Mapping[str, Any], where: Place, name: str) -> 
         "pods": where.pods,
         "code": images.code(),
     }
-    run = os.environ.get(events.RUN) or name.rstrip("/").rpartition("/")[2]
-    return _follow(folder, arguments, {**where.environment, events.RUN: run})
+    return _follow(folder, arguments, run)
 
 
-def _remote(out: str | None, where: Place) -> Store | None:
+def _forget_trainings(store: str, run: str) -> None:
+    """Deletes what the pods of this run wrote into the store; all of it has been collected."""
+    target = open_store(store)
+    for key in target.list(keys.trainings(tfjob.label(run))):
+        target.delete(key)
+
+
+def _remote(out: str | None) -> Store | None:
     """The store that the results go to; None for a folder.
 
     Raises:
@@ -98,7 +108,6 @@ def _remote(out: str | None, where: Place) -> Store | None:
     """
     if out is None or "://" not in out or out.lower().startswith("file:"):
         return None
-    os.environ.update(where.environment)
     target = open_store(out)
     if target.exists(RESULTS):
         raise InvalidInputError(f"--out {out} holds a run's results already: name another place")
@@ -145,7 +154,7 @@ def _make_folder(out: str | None, temporary: bool) -> Path:
     return folder
 
 
-def _follow(folder: Path, arguments: dict[str, Any], environment: Mapping[str, str]) -> int:
+def _follow(folder: Path, arguments: dict[str, Any], run: str) -> int:
     """Runs the pipeline in a process group of its own and shows its progress; Ctrl-C and SIGTERM end it."""
     told = folder / "events.jsonl"
     told.touch()
@@ -153,7 +162,7 @@ def _follow(folder: Path, arguments: dict[str, Any], environment: Mapping[str, s
     command += ["--arguments", json.dumps(arguments)]
     environment = {
         **os.environ,
-        **environment,
+        events.RUN: run,
         events.FILE: str(told.absolute()),
         "PYTHONUNBUFFERED": "1",
         # A file of the folder that one stands in is no library; a library's warning is no error.

@@ -10,6 +10,7 @@ import click
 from fourfold.contract.errors import FourfoldError, InvalidInputError
 from fourfold.store.objects import Store, open_store
 from fourfold_pipelines.cli import options, summary
+from fourfold_pipelines.cli.place import reached
 
 RESULTS = "results.json"
 
@@ -49,15 +50,8 @@ def _way(run: str, namespace: str):
     if "://" not in run or run.lower().startswith("file:") or known:
         yield
         return
-    from fourfold_pipelines.reach import reach
-
-    with reach(namespace) as found:
-        os.environ.update(found.environment)
-        try:
-            yield
-        finally:
-            for name in found.environment:
-                os.environ.pop(name, None)
+    with reached(namespace):
+        yield
 
 
 def _fetch(store: Store, run: str, to: Path | None) -> Path:

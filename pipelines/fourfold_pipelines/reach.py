@@ -137,8 +137,11 @@ def _connect_through(
         ends = core.read_namespaced_endpoints(service, namespace, _request_timeout=TIMES)
         ready = next(subset for subset in ends.subsets or [] if subset.addresses)
         target = ready.ports[min(place, len(ready.ports) - 1)].port
-        with contextlib.closing(_tunnel(core, ready.addresses[0].target_ref.name, namespace, target)) as far:
+        far = _tunnel(core, ready.addresses[0].target_ref.name, namespace, target)
+        try:
             _pass_on(near, far)
+        finally:
+            far.shutdown()
 
 
 def _tunnel(core: client.CoreV1Api, pod: str, namespace: str, port: int) -> websocket.WebSocket:

@@ -163,10 +163,12 @@ def test_a_job_that_is_deleted_while_it_is_waited_for_is_told(lab, start, seen, 
         running.result(20)
 
 
-def test_a_job_that_has_succeeded_has_so_beside_conditions_that_are_history(lab, start):
+def test_a_job_that_has_succeeded_has_so_beside_conditions_that_are_history(lab, start, told):
     running = start()
     job = lab.followed()
     lab.set_job(job, Created=True, Running=True, Succeeded=False, Failed=False, Suspended=True)
+    lab.end_pod(lab.make_pods(job, 1)[0], 137)
+    lab.until(lambda: len(told()) == 2)
     lab.set_job(job, Succeeded=True, Running=True, Restarting=True)
     running.result(20)
 
@@ -182,13 +184,13 @@ def test_a_job_that_has_failed_has_so_also_where_it_runs_later(lab, start):
 
 def test_a_job_that_restarts_for_ever_ends_at_its_deadline(lab, start, told, monkeypatch):
     monkeypatch.setattr(follow, "GRACE", 0.1)
-    running = start(deadline_seconds=1)
+    running = start(deadline_seconds=2)
     job = lab.job()
     uid = lab.uid(job)
     pods = lab.make_pods(job)
     lab.end_pod(pods[0], 137, reason="OOMKilled")
     lab.set_job(job, Running=False, Restarting=True)
-    with pytest.raises(WorkerFailedError, match=f"TFJob {job} .* did not end within 1 s; it was deleted"):
+    with pytest.raises(WorkerFailedError, match=f"TFJob {job} .* did not end within 2 s; it was deleted"):
         running.result(20)
     assert lab.deleted() == [(job, uid)]
     assert [line for line in told() if "OOMKilled" in line]
@@ -247,7 +249,7 @@ def test_a_policy_that_an_earlier_job_of_the_same_name_left_does_not_stand_for_t
 @pytest.fixture
 def impatient(monkeypatch):
     monkeypatch.setattr(follow, "NO_PODS_AFTER", 0.2)
-    monkeypatch.setattr(follow, "DOUBTFUL_SECONDS", 0.5)
+    monkeypatch.setattr(follow, "DOUBTFUL_SECONDS", 1.5)
 
 
 def test_where_no_operator_takes_up_a_job_that_is_told(lab, start, told, impatient):

@@ -131,7 +131,7 @@ def test_the_policy_is_in_the_jobs_namespace_and_goes_with_it():
     created = {**JOB, "metadata": {**JOB["metadata"], "uid": "the-uid"}}
     policy = tfjob.policy(created)
     assert (policy["apiVersion"], policy["kind"]) == ("networking.k8s.io/v1", "NetworkPolicy")
-    assert policy["metadata"]["name"] == JOB["metadata"]["name"]
+    assert policy["metadata"]["name"] == f"{JOB['metadata']['name']}-the-uid"
     assert policy["metadata"]["namespace"] == "team"
     assert policy["metadata"]["ownerReferences"] == [
         {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": JOB["metadata"]["name"], "uid": "the-uid"}

@@ -29,6 +29,10 @@ class AlreadyExistsError(ClusterError):
     """There is an object of this name already."""
 
 
+class LogBrokenError(ClusterError):
+    """The connection broke before the log's end."""
+
+
 class WatchEndedError(ClusterError):
     """A watch ended: what is there must be listed again."""
 
@@ -180,7 +184,12 @@ class Api:
         return self._watch("pods", self._list_pods, job, version)
 
     def log(self, pod: str, since_seconds: int | None = None, follow: bool = True) -> Iterator[str]:
-        """The lines of a pod's log, each with its time in front, until it ends or the connection breaks."""
+        """The lines of a pod's log, each with its time in front, until it ends.
+
+        Raises:
+            LogBrokenError: the connection broke.
+            ClusterError: the log is not to be had, or not yet.
+        """
         how: dict[str, Any] = {"since_seconds": since_seconds} if since_seconds else {}
         answer = self._ask(
             "get",
@@ -196,8 +205,8 @@ class Api:
             for chunk in answer.stream(1 << 16):
                 *lines, rest = (rest + chunk).split(b"\n")
                 yield from (line.decode("utf-8", "replace") for line in lines)
-        except urllib3.exceptions.HTTPError:
-            return
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise LogBrokenError(f"the log of {pod} broke off: {error}") from error
         finally:
             answer.close()
         if rest:
@@ -231,7 +240,7 @@ class Api:
             if error.status in (403, 404):
                 raise self._told("watch", what, error) from error
             raise WatchEndedError(f"the watch of {what} ended: {error.status} {error.reason}") from error
-        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+        except (urllib3.exceptions.HTTPError, OSError, ValueError, LookupError) as error:
             raise WatchEndedError(f"the watch of {what} ended: {error}") from error
         raise WatchEndedError(f"the watch of {what} ended")
 
@@ -272,7 +281,7 @@ class Api:
             )
         if error.status == 401:
             return ClusterError(f"{begin}the API server does not accept our credentials; log in again")
-        if error.status == 404 and what == PLURAL and "the server could not find" in said:
+        if error.status == 404 and what == PLURAL and not _is_about_an_object(error):
             return ClusterError(
                 f"{begin}the cluster does not know TFJobs: install the Kubeflow training operator v1 (its "
                 "successor, Trainer v2, has none)"
@@ -322,6 +331,11 @@ def _message(error: client.ApiException) -> str:
     except (ValueError, AttributeError):
         said = None
     return str(said or (error.body if isinstance(error.body, str) else "") or error.reason).strip()
+
+
+def _is_about_an_object(error: client.ApiException) -> bool:
+    """Whether an object is missing, by name, and not its whole kind."""
+    return _message(error).endswith('" not found')
 
 
 def _is_about_a_webhook(error: client.ApiException) -> bool:

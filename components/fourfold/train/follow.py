@@ -65,6 +65,7 @@ class Follow:
         self._present: set[str] = set()
         self._queue: queue.SimpleQueue[tuple[str, str, Any]] = queue.SimpleQueue()
         self._readers: dict[str, threading.Thread] = {}
+        self._memories: dict[str, logs.Memory] = defaultdict(logs.Memory)
         self._tails: dict[str, deque[str]] = defaultdict(lambda: deque(maxlen=TAIL))
         self._causes: dict[str, str] = {}
         self._since: dict[str, float] = {}
@@ -135,7 +136,8 @@ class Follow:
 
     def _read(self, uid: str, pod: str) -> None:
         """Reads a pod's log."""
-        for line in logs.read(self._api, pod, lambda: self._may_write(uid), self._stopped):
+        memory = self._memories[pod]
+        for line in logs.read(self._api, pod, lambda: self._may_write(uid), self._stopped, memory):
             self._queue.put(("log", uid, line))
 
     def _may_write(self, uid: str) -> bool:
@@ -165,7 +167,8 @@ class Follow:
         self._job = next((job for job in jobs if job["metadata"]["uid"] == self._uid), None)
 
     def _take_pods(self, change: str, item: Any) -> None:
-        given = {pod["metadata"]["uid"]: pod for pod in (item if change == "LISTED" else [item])}
+        found = item if change == "LISTED" else [item]
+        given = {pod["metadata"]["uid"]: pod for pod in found if verdict.is_owned(pod, self._uid)}
         self._pods.update(given)
         if change == "LISTED":
             self._present = set(given)

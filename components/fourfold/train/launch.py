@@ -46,6 +46,7 @@ def run(training: Training, clean: Callable[[], None], pods: Pods, api: Api | No
     pods = dataclasses.replace(pods, namespace=api.namespace)
     with _Ending(api) as ending:
         for left in reversed(range(TRIES)):
+            ending.covers(None)
             job = create_or_adopt(training, clean, pods, api)
             ending.covers(job)
             if tfjob.needs_policy(training):
@@ -130,10 +131,10 @@ class _Ending:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def covers(self, job: dict[str, Any]) -> None:
+    def covers(self, job: dict[str, Any] | None) -> None:
         """From now on this job is deleted; at once, where the signal came while it was being created."""
         self._job = job
-        if self._asked:
+        if self._asked and job:
             self._end(signal.SIGTERM, None)
 
     def _end(self, number: int, frame: object) -> None:

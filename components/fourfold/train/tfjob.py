@@ -85,9 +85,11 @@ def policy(job: dict[str, Any]) -> dict[str, Any]:
     Args:
         job: as of ``build``; where it has been created, the policy is collected with it.
     """
-    metadata = {key: job["metadata"][key] for key in ("name", "namespace") if key in job["metadata"]}
-    metadata["labels"] = job["metadata"]["labels"]
-    if "uid" in job["metadata"]:
+    of_job = job["metadata"]
+    metadata = {key: of_job[key] for key in ("name", "namespace", "labels") if key in of_job}
+    if "uid" in of_job:
+        # The policy of an earlier job of this name goes with that one, and must not stand for this one's.
+        metadata["name"] = f"{of_job['name']}-{of_job['uid'][:8]}"
         metadata["ownerReferences"] = [
             {
                 "apiVersion": f"{GROUP}/{VERSION}",

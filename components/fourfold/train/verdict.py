@@ -149,6 +149,11 @@ def worker(pod: dict[str, Any]) -> str:
     return f"worker {index}" if index is not None else pod["metadata"]["name"]
 
 
+def is_owned(pod: dict[str, Any], job: str) -> bool:
+    """Whether a pod is one of the job with this uid, and not one that an earlier job of its name left."""
+    return any(owner.get("uid") == job for owner in pod["metadata"].get("ownerReferences") or [])
+
+
 def _is_permanent(code: int | None) -> bool:
     return code is not None and 0 < code < exits.FIRST_RETRYABLE
 

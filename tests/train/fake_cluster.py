@@ -286,7 +286,7 @@ def _labels(thing: dict[str, Any]) -> dict[str, str]:
 
 def _selects(request: Request, thing: dict[str, Any]) -> bool:
     fields = {"metadata.name": thing["metadata"]["name"], "type": thing.get("type")}
-    fields["involvedObject.name"] = (thing.get("involvedObject") or {}).get("name")
+    fields["involvedObject.uid"] = (thing.get("involvedObject") or {}).get("uid")
     for selector, values in (("fieldSelector", fields), ("labelSelector", _labels(thing))):
         for term in filter(None, request.query.get(selector, "").split(",")):
             key, _, value = term.partition("=")

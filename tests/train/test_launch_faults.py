@@ -209,7 +209,7 @@ def test_a_job_whose_pods_are_lost_is_made_again_but_not_for_ever(lab, start):
     assert len(lab.objects["tfjobs"]) == len(cleaned) == launch.TRIES
 
 
-# Product bug: pods are taken by the label with the job's name, whoever owns them.
+# Pods have the label with a job's name, whichever job of that name they belong to.
 def test_pods_that_an_earlier_job_of_the_same_name_left_are_not_this_jobs(lab, start, told):
     name = lab.make_job(Running=True)
     for pod in lab.make_pods(name):
@@ -230,7 +230,7 @@ def test_pods_that_an_earlier_job_of_the_same_name_left_are_not_this_jobs(lab, s
     assert len(told()) == 1
 
 
-# Product bug: the policy of an earlier job of this name, which goes with that job, is taken for this one's.
+# A policy that was left goes when its own job's rest is collected.
 def test_a_policy_that_an_earlier_job_of_the_same_name_left_does_not_stand_for_this_jobs(lab, start):
     training = replace(TRAINING, scenario="data_parallel")
     old = tfjob.build(training, Pods(namespace="lab"), "run")
@@ -269,7 +269,7 @@ def test_where_pods_may_not_be_made_the_operators_complaint_is_told(lab, start, 
     running = start()
     job = lab.job()
     event = {"type": "Warning", "reason": "FailedCreatePod", "message": QUOTA}
-    lab.put("events", {"metadata": {"name": "e"}, "involvedObject": {"name": job}, **event})
+    lab.put("events", {"metadata": {"name": "e"}, "involvedObject": {"uid": lab.uid(job)}, **event})
     lab.set_job(job, Created=True)
     complaint = f"solo: the pods of TFJob {job} are not made: FailedCreatePod: {QUOTA}"
     lab.until(lambda: complaint in told())
@@ -380,8 +380,7 @@ def test_a_launcher_that_cannot_delete_its_job_ends_all_the_same_and_says_so(lab
     assert "told to end, but the TFJob is left behind until its deadline: cannot delete tfjobs" in said
 
 
-# Product bug: while a lost job is tried again, launch.py's _Ending still holds the old job: it deletes that
-# one and ends in the middle of the create, whose job is left behind.
+# The first job is not what must be deleted now, and the create must not be left in the middle.
 def test_a_second_job_that_is_being_created_when_its_launcher_is_told_to_end_is_deleted(lab, process):
     job = lab.followed()
     creating = lab.hold("create", "tfjobs", done=True)

@@ -25,7 +25,11 @@ WATCH_SECONDS = 240
 TRANSIENT = {429, 500, 502, 503, 504}
 
 
-class AlreadyExistsError(ClusterError):
+class ConflictError(ClusterError):
+    """The object is not what the request takes it for."""
+
+
+class AlreadyExistsError(ConflictError):
     """There is an object of this name already."""
 
 
@@ -74,6 +78,10 @@ class Api:
         self._core = client.CoreV1Api(self._client)
         self._custom = client.CustomObjectsApi(self._client)
         self._networking = client.NetworkingV1Api(self._client)
+
+    def another(self) -> "Api":
+        """The same namespace over connections of its own, for use from a signal's handler."""
+        return Api(self.namespace, self.patience)
 
     def owner(self) -> dict[str, Any] | None:
         """A reference to what controls the pod that this process runs in; None outside a cluster.
@@ -135,7 +143,7 @@ class Api:
                 ),
                 patience,
             )
-        except (MissingError, AlreadyExistsError):
+        except (MissingError, ConflictError):
             return
 
     def create_policy(self, policy: dict[str, Any]) -> None:
@@ -149,9 +157,9 @@ class Api:
         except AlreadyExistsError:
             return
 
-    def complaints(self, name: str) -> list[str]:
-        """What the cluster's components warn of about a TFJob, the last first."""
-        selector = f"involvedObject.name={name},type=Warning"
+    def complaints(self, uid: str) -> list[str]:
+        """What the cluster's components warn of about a TFJob, by its uid, the last first."""
+        selector = f"involvedObject.uid={uid},type=Warning"
         found = self._ask(
             "list",
             "events",
@@ -246,8 +254,11 @@ class Api:
 
     def _ask(self, verb: str, what: str, request: Callable[[], Any], patience: float | None = None) -> Any:
         """Sends a request until it is answered, within limits, and gives the answer as a dictionary."""
-        deadline = time.monotonic() + (self.patience if patience is None else patience)
-        refused, pause = False, 0.2
+        began, refused, pause = time.monotonic(), False, 0.2
+
+        def is_over() -> bool:
+            return time.monotonic() - began > (self.patience if patience is None else patience)
+
         while True:
             try:
                 answer = request()
@@ -257,10 +268,10 @@ class Api:
                     refused = True
                     self._connect()
                     continue
-                if error.status not in TRANSIENT or _is_about_a_webhook(error) or time.monotonic() > deadline:
+                if error.status not in TRANSIENT or _is_about_a_webhook(error) or is_over():
                     raise self._told(verb, what, error) from error
             except (urllib3.exceptions.HTTPError, OSError) as error:
-                if time.monotonic() > deadline:
+                if is_over():
                     raise ClusterUnavailableError(
                         f"cannot {verb} {what} in namespace {self.namespace}: the API server at "
                         f"{self._client.configuration.host} did not answer ({type(error).__name__})"
@@ -273,7 +284,8 @@ class Api:
         said = _message(error)
         begin = f"cannot {verb} {what} in namespace {self.namespace}: "
         if error.status == 409:
-            return AlreadyExistsError(begin + said)
+            kind = AlreadyExistsError if "already exists" in said else ConflictError
+            return kind(begin + said)
         if error.status == 403:
             return ClusterError(
                 f"{begin}{said}. The role of manifests/base gives the rights that are needed: apply the "

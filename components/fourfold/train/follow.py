@@ -4,6 +4,7 @@ Threads list and watch and read logs, and put what they find into one queue; one
 decides.
 """
 
+import contextlib
 import queue
 import threading
 import time
@@ -27,6 +28,8 @@ LOST_AFTER = 1.0
 """Seconds after which a pod that ended is told, if the job has not ended meanwhile."""
 NO_PODS_AFTER = 15.0
 """Seconds that the operator is given to make the pods before it is told that it has not."""
+ASK_EVERY = 10.0
+"""Seconds between two questions why there are no pods."""
 DOUBTFUL_SECONDS = 60.0
 """How long something that seldom goes away, such as an image that is not found, may be in the way."""
 GRACE = 30.0
@@ -72,6 +75,7 @@ class Follow:
         # Pods that ended without success, in the order in which that was noticed, and when.
         self._lost: dict[str, float] = {}
         self._told: set[str] = set()
+        self._why = ""
         self._stopped = threading.Event()
         age = verdict.seconds(job, datetime.now(UTC))
         self._deadline = clock() + pods.deadline_seconds - age + GRACE
@@ -187,16 +191,22 @@ class Follow:
 
     def _take_line(self, uid: str, line: str) -> None:
         event = events.decode(line)
+        name = self._pods[uid]["metadata"]["name"]
         if event is None:
-            self._tails[uid].append(line)
+            self._tails[name].append(line)
             who = f"[{self._training.scenario} {verdict.worker(self._pods[uid])}]"
             print(line if line.startswith(who) else f"{who} {line}", flush=True)
             return
         kind = event.pop("event")
-        if kind == "worker-failed":
-            self._causes[uid] = event["message"]
-        else:
-            events.say(kind, **event)
+        if kind == "started":
+            self._causes.pop(name, None)
+        try:
+            if kind == "worker-failed":
+                self._causes[name] = event["message"]
+            else:
+                events.say(kind, **event)
+        except (TypeError, ValueError, LookupError):
+            print(line, flush=True)
 
     def _tell_lost(self) -> None:
         """Tells which pods ended without success, by name, where that did not end the job."""
@@ -224,16 +234,22 @@ class Follow:
             if reason in verdict.DOUBTFUL | verdict.HOPELESS and self._has_been(f"doubtful {uid}", limit):
                 self._give_up(f"cannot start: {why}", exits.INVALID_INPUT)
         if len(present) < self._replicas and self._has_been("no pods", NO_PODS_AFTER):
-            why = self._why_no_pods()
+            if not self._why or self._has_been("asked", ASK_EVERY):
+                self._since.pop("asked", None)
+                self._why = self._why_no_pods()
+            why = self._why
             self._say_after(0.0, why, f"{self._training.scenario}: {why}")
         elif len(present) >= self._replicas:
             self._since.pop("no pods", None)
+            self._why = ""
         if self._has_been("start", self._given.start_seconds):
             why = why or "its pods are pending, and nothing says why"
             self._give_up(f"did not start within {self._given.start_seconds:,} s: {why}", exits.PEER_MISSING)
 
     def _why_no_pods(self) -> str:
-        complaints = self._api.complaints(self._name)
+        complaints: list[str] = []
+        with contextlib.suppress(ClusterError):
+            complaints = self._api.complaints(self._uid)
         if complaints:
             return f"the pods of TFJob {self._name} are not made: {complaints[0]}"
         if self._job is not None and not verdict.is_taken_up(self._job):
@@ -263,8 +279,13 @@ class Follow:
         self._take(0.0)
 
     def _give_up(self, why: str, code: int) -> NoReturn:
-        self._api.delete_job(self._name, self._uid)
-        raise WorkerFailedError(f"{self._what} {why}; it was deleted", code)
+        then = "it was deleted"
+        try:
+            self._api.delete_job(self._name, self._uid)
+        except ClusterError as error:
+            then = f"it is left behind: {error}"
+        ended = "".join(f"\n  {verdict.loss(self._pods[uid])}" for uid in list(self._lost)[-self._replicas :])
+        raise WorkerFailedError(f"{self._what} {why}; {then}{ended}", code)
 
     def _failed(self, job: dict[str, Any]) -> NoReturn:
         """Tells why: the pod that was the cause, what it ended with, and its last lines."""
@@ -282,9 +303,9 @@ class Follow:
         if uid in self._present:
             look = f"kubectl -n {self._api.namespace} logs {name}"
             kept = f"\nIts pods are kept for {self._given.ttl_seconds:,} s: {look}"
-        tail = list(self._tails[uid]) or verdict.last_lines(pod)[-TAIL:]
+        tail = list(self._tails[name]) or verdict.last_lines(pod)[-TAIL:]
         lines = "".join(f"\n  | {line}" for line in tail)
-        said = self._causes.get(uid) or (f"its last lines:{lines}" if lines else "it left no lines")
+        said = self._causes.get(name) or (f"its last lines:{lines}" if lines else "it left no lines")
         raise WorkerFailedError(
             f"{begin}: {verdict.worker(pod)} (pod {name}) ended: {verdict.how_it_ended(pod)}; {said}{kept}",
             code or exits.FAILED,

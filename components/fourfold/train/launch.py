@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fourfold.contract import events, exits
-from fourfold.contract.errors import ClusterError, WorkerFailedError
+from fourfold.contract.errors import ClusterError, ClusterUnavailableError, WorkerFailedError
 from fourfold.contract.pods import Pods
 from fourfold.contract.records import Training
 from fourfold.train import follow, tfjob, verdict
@@ -49,11 +49,17 @@ def run(training: Training, clean: Callable[[], None], pods: Pods, api: Api | No
             ending.covers(None)
             job = create_or_adopt(training, clean, pods, api)
             ending.covers(job)
-            if tfjob.needs_policy(training):
-                api.create_policy(tfjob.policy(job))
             try:
+                if tfjob.needs_policy(training):
+                    api.create_policy(tfjob.policy(job))
                 follow.Follow(api, training, pods, job).until_end()
                 return
+            except ClusterUnavailableError:
+                # The job may well go on; who is started again finds it.
+                raise
+            except ClusterError:
+                api.delete_job(job["metadata"]["name"], job["metadata"]["uid"])
+                raise
             except WorkerFailedError as error:
                 if error.exit_code != exits.PEER_LOST or not left:
                     raise
@@ -118,7 +124,8 @@ class _Ending:
     """
 
     def __init__(self, api: Api):
-        self._api, self._job, self._asked = api, None, False
+        # Connections of its own: the handler may interrupt a request in whatever state it is.
+        self._api, self._deleting, self._job, self._asked = api, api.another(), None, False
 
     def __enter__(self) -> "_Ending":
         self._before = {}
@@ -140,11 +147,12 @@ class _Ending:
     def _end(self, number: int, frame: object) -> None:
         self._asked = True
         if self._job is None:
+            self._api.patience = 0.0
             return
         meta = self._job["metadata"]
         said = f"told to end: TFJob {meta['name']} is deleted"
         try:
-            self._api.delete_job(meta["name"], meta["uid"], patience=SECONDS_TO_DELETE)
+            self._deleting.delete_job(meta["name"], meta["uid"], patience=SECONDS_TO_DELETE)
         except ClusterError as error:
             said = f"told to end, but the TFJob is left behind until its deadline: {error}"
         with _no_reader():

@@ -240,3 +240,17 @@ def test_a_run_that_is_not_there_is_refused_by_show(tmp_path):
     result = fourfold("show", "--no-open", str(tmp_path))
     assert result.exit_code == 2
     assert "there is no run at" in result.output
+
+
+def test_results_in_a_store_are_not_written_over_and_a_run_that_ended_is_not_run_again(monkeypatch):
+    class Ended:
+        def exists(self, key):
+            return key == "results.json"
+
+    monkeypatch.setattr(run_module, "open_store", lambda uri: Ended())
+    monkeypatch.delenv("FOURFOLD_RUN", raising=False)
+    assert "holds a run's results already" in refused("run", "--out", "s3://bucket/runs/night-7")
+    monkeypatch.setenv("FOURFOLD_RUN", "night-7")
+    result = fourfold("run", "--out", "s3://bucket/runs/night-7")
+    assert result.exit_code == 0
+    assert "this run has ended already" in result.output

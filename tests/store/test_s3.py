@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from fourfold.contract import exits
 from fourfold.contract.errors import InvalidInputError, MissingObjectError, StoreError
 from fourfold.store import s3
 from fourfold.store.objects import open_store
@@ -187,3 +188,35 @@ def test_a_missing_object_is_told_as_missing(server):
     server.answers = [(404, xml("NoSuchKey"))]
     with pytest.raises(MissingObjectError, match=r"no a/key in s3://bucket/prefix at http://127"):
         store_at(server.server_port).read("a/key")
+
+
+def test_a_server_that_has_answered_is_waited_for(server):
+    store = store_at(server.server_port)
+    server.answers = [(200, b"once"), *[(503, b"")] * 5, (200, b"again")]
+    assert store.read("key") == b"once"
+    assert store.read("key") == b"again"
+
+
+def test_a_server_that_has_answered_is_not_waited_for_without_end(server):
+    store = store_at(server.server_port, patience_seconds=0.5)
+    server.answers = [(200, b"once"), (503, b"")]
+    assert store.read("key") == b"once"
+    started = time.monotonic()
+    with pytest.raises(StoreError, match="too many 503 error responses"):
+        store.read("key")
+    assert time.monotonic() - started < 20
+
+
+@pytest.mark.parametrize("code", ["AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"])
+def test_what_the_server_refuses_is_not_worth_another_try(server, code):
+    server.answers = [(403, xml(code))]
+    with pytest.raises(StoreError) as caught:
+        store_at(server.server_port).read("key")
+    assert exits.of(caught.value) == exits.INVALID_INPUT
+
+
+def test_a_server_that_is_away_is_worth_another_try(server):
+    server.answers = [(503, b"")]
+    with pytest.raises(StoreError) as caught:
+        store_at(server.server_port).read("key")
+    assert exits.of(caught.value) == exits.STORE_FAILED

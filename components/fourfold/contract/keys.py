@@ -80,4 +80,7 @@ def trace(worker_index: int, step: int) -> str:
 TRAINED = "trained.json"
 """What a training yielded, with the sha256 of its objects; written last, relative to a training's output."""
 
+RESULTS = "results.json"
+"""A run's numbers; written last, so where they are all of the run is; relative to the run's place."""
+
 MERGED = "merged.json"

@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from fourfold.contract import events, exits, images, keys, plan as plans, pods
-from fourfold.contract.errors import FourfoldError, InvalidInputError
+from fourfold.contract.errors import FourfoldError, InvalidInputError, StoreError
 from fourfold.store.objects import Store, open_store
 from fourfold.train import tfjob
 from fourfold_pipelines.cli import live, options, summary
@@ -66,6 +66,10 @@ def run_command(
     of_pods = options.said_of_pods(namespace, gpus, pods_text)
     with place(on, store, namespace, of_pods) as where:
         target = _remote(out)
+        if target is not None and target.exists(keys.RESULTS):
+            _refuse_unless_ours(out or "")
+            click.echo(f"this run has ended already; its results are in {out}")
+            return
         folder = _make_folder(None if target else out, temporary=target is not None)
         run = os.environ.get(events.RUN) or f"{folder.name}-{secrets.token_hex(3)}"
         code = _run(folder, settings, where, run)
@@ -95,33 +99,37 @@ def _run(folder: Path, settings: Mapping[str, Any], where: Place, run: str) -> i
 
 def _forget_trainings(store: str, run: str) -> None:
     """Deletes what the pods of this run wrote into the store; all of it has been collected."""
-    target = open_store(store)
-    for key in target.list(keys.trainings(tfjob.label(run))):
-        target.delete(key)
+    try:
+        target = open_store(store)
+        for key in target.list(keys.trainings(tfjob.label(run))):
+            target.delete(key)
+    except StoreError as error:
+        click.echo(f"What the pods wrote meanwhile is left in the store: {error}", err=True)
 
 
 def _remote(out: str | None) -> Store | None:
-    """The store that the results go to; None for a folder.
-
-    Raises:
-        InvalidInputError: there are results already.
-    """
+    """The store that the results go to; None for a folder."""
     if out is None or "://" not in out or out.lower().startswith("file:"):
         return None
-    target = open_store(out)
-    if target.exists(RESULTS):
+    return open_store(out)
+
+
+def _refuse_unless_ours(out: str) -> None:
+    """A run that was ended between its last object and its own end, and started again, has nothing to do.
+
+    Raises:
+        InvalidInputError: the results there are another run's.
+    """
+    run = os.environ.get(events.RUN)
+    if not run or out.rstrip("/").rpartition("/")[2] != run:
         raise InvalidInputError(f"--out {out} holds a run's results already: name another place")
-    return target
-
-
-RESULTS = "results.json"
 
 
 def upload(folder: Path, target: Store) -> None:
     """Puts a run's folder into a store, its results last: where there are results, all is there."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    wanted = [p for p in files if p.relative_to(folder).parts[0] != "steps" and p.name != RESULTS]
-    for path in [*wanted, *(p for p in files if p == folder / RESULTS)]:
+    wanted = [p for p in files if p.relative_to(folder).parts[0] != "steps" and p != folder / keys.RESULTS]
+    for path in [*wanted, *(p for p in files if p == folder / keys.RESULTS)]:
         target.write(path.relative_to(folder).as_posix(), path.read_bytes())
 
 

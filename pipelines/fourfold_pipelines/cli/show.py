@@ -7,12 +7,11 @@ from pathlib import Path
 
 import click
 
+from fourfold.contract import keys
 from fourfold.contract.errors import FourfoldError, InvalidInputError
 from fourfold.store.objects import Store, open_store
 from fourfold_pipelines.cli import options, summary
 from fourfold_pipelines.cli.place import reached
-
-RESULTS = "results.json"
 
 
 @click.command("show")
@@ -36,7 +35,7 @@ def show_command(run: str, to: Path | None, opens: bool, namespace: str) -> None
     """  # noqa: D301 - click takes the backslash-b itself as its mark
     with _way(run, namespace):
         store = open_store(run)
-        if not store.exists(RESULTS):
+        if not store.exists(keys.RESULTS):
             raise _not_a_run(run, store)
         folder = Path(run) if "://" not in run else _fetch(store, run, to)
     summary.show(folder)
@@ -70,7 +69,7 @@ def _fetch(store: Store, run: str, to: Path | None) -> Path:
 
 def _not_a_run(run: str, store: Store) -> FourfoldError:
     found = store.list("")
-    runs = sorted(key.removesuffix(f"/{RESULTS}") for key in found if key.endswith(f"/{RESULTS}"))
+    runs = sorted(key.removesuffix(f"/{keys.RESULTS}") for key in found if key.endswith(f"/{keys.RESULTS}"))
     if runs:
         listed = "".join(f"\n  {run.rstrip('/')}/{name}" for name in runs)
         return InvalidInputError(f"{run} is no run; below it are these:{listed}")
@@ -78,4 +77,4 @@ def _not_a_run(run: str, store: Store) -> FourfoldError:
         lines = store.read("run.log").decode("utf-8", "replace").rstrip().splitlines()[-8:]
         tail = "".join(f"\n  | {line}" for line in lines)
         return FourfoldError(f"the run {run} did not end well; the last lines of its log:{tail}")
-    return InvalidInputError(f"there is no run at {run}: a run's place holds a {RESULTS}")
+    return InvalidInputError(f"there is no run at {run}: a run's place holds a {keys.RESULTS}")

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import pytest
 
+from fourfold.contract import exits
 from fourfold.prepare import source
 
 FOURFOLD = str(Path(sys.executable).parent / "fourfold")
@@ -123,7 +124,7 @@ def test_a_failing_step_is_told_with_its_cause_and_without_a_traceback(tmp_path)
         "run", *SMALL, "--scenario", "sequential", "--optimizer", "sgd", "--learning-rate", "1e9",
         "--out", str(tmp_path / "out"), store=tmp_path / "store",
     )  # fmt: skip
-    assert done.returncode == 1
+    assert done.returncode == exits.DIVERGED
     assert "diverged" in done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     assert not (tmp_path / "out" / "results.json").exists()
@@ -140,7 +141,7 @@ def test_a_failing_step_is_told_with_its_cause_and_without_a_traceback(tmp_path)
 )
 def test_what_only_the_data_can_tell_is_told_by_the_first_step(tmp_path, arguments, said):
     done = fourfold("run", *arguments, "--out", str(tmp_path / "out"), store=tmp_path / "store")
-    assert done.returncode == 1
+    assert done.returncode == exits.INVALID_INPUT
     assert said in done.stderr
     assert "Traceback" not in done.stdout + done.stderr
 

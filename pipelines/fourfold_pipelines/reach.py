@@ -22,11 +22,12 @@ from typing import Any
 
 import urllib3
 import websocket
-from kubernetes import client, config
+from kubernetes import client
 from kubernetes.stream import ws_client
 
 from fourfold.contract.errors import ClusterError, ClusterUnavailableError
 from fourfold.contract.pods import Pods, read
+from fourfold.train.api import configuration
 
 CONFIG = "fourfold"
 """The ConfigMap of ``manifests/base``."""
@@ -73,7 +74,7 @@ def reach(namespace: str, said: str = "{}") -> Iterator[Reached]:
         ClusterError: the cluster does not answer, or does not have what the manifests make.
         InvalidInputError: what is said of the pods cannot be used.
     """
-    core = _connect()
+    core = client.CoreV1Api(client.ApiClient(configuration()))
     settings = _data(core, core.read_namespaced_config_map, "ConfigMap", CONFIG, namespace)
     named = json.dumps({"namespace": namespace})
     pods = read(settings.get("FOURFOLD_PODS", "{}"), named, said)
@@ -184,18 +185,6 @@ def _pass_on(near: socket.socket, far: websocket.WebSocket) -> None:
             if message[0] in named:
                 near.sendall(message[1:])  # pyright: ignore[reportArgumentType] - binary, as was asked for
             named.add(int(message[0]))
-
-
-def _connect() -> client.CoreV1Api:
-    settings = client.Configuration()
-    try:
-        config.load_kube_config(client_configuration=settings)
-    except config.ConfigException as error:
-        raise ClusterError(f"no cluster to talk to: {error}; let KUBECONFIG name a kubeconfig") from error
-    if not settings.verify_ssl:
-        # The kubeconfig says so; said at every request it would drown all else.
-        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-    return client.CoreV1Api(client.ApiClient(settings))
 
 
 def _data(

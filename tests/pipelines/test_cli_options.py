@@ -1,5 +1,6 @@
 """The command line refuses what it cannot do before anything starts, in words, and shows its defaults."""
 
+import json
 import re
 from pathlib import Path
 
@@ -254,3 +255,14 @@ def test_results_in_a_store_are_not_written_over_and_a_run_that_ended_is_not_run
     result = fourfold("run", "--out", "s3://bucket/runs/night-7")
     assert result.exit_code == 0
     assert "this run has ended already" in result.output
+
+
+def test_all_that_is_said_of_pods_reaches_the_command_of_the_job():
+    import yaml
+
+    said = ["--pods", '{"memory": "8Gi", "image": "lab/worker:1"}', "--gpus", "2"]
+    (job,) = yaml.safe_load_all(CliRunner().invoke(main, ["manifest", "experiment", *said]).stdout)
+    container = job["spec"]["template"]["spec"]["containers"][0]
+    assert container["command"][-2] == "--pods"
+    assert json.loads(container["command"][-1]) == {"memory": "8Gi", "image": "lab/worker:1", "gpus": 2}
+    assert container["image"] == "lab/worker:1"

@@ -59,21 +59,9 @@ class Api:
 
     def _connect(self) -> None:
         """Reads the credentials; a token that a cluster gives to its pods changes with time."""
-        settings = client.Configuration()
+        settings = configuration()
         # Retries are ours: a create that is sent twice must be told from one that was there before.
         settings.retries = False  # pyright: ignore[reportAttributeAccessIssue]
-        try:
-            if in_cluster():
-                config.load_incluster_config(client_configuration=settings)
-            else:
-                config.load_kube_config(client_configuration=settings)
-        except config.ConfigException as error:
-            raise ClusterError(
-                f"no cluster to talk to: {error}; run inside a cluster, or let KUBECONFIG name a kubeconfig"
-            ) from error
-        if not settings.verify_ssl:
-            # The kubeconfig says so; said at every request it would drown all else.
-            urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
         self._client = client.ApiClient(settings)
         self._core = client.CoreV1Api(self._client)
         self._custom = client.CustomObjectsApi(self._client)
@@ -191,7 +179,7 @@ class Api:
         """Changes of a TFJob's pods since a version, as kind and object; errors as for ``watch_jobs``."""
         return self._watch("pods", self._list_pods, job, version)
 
-    def log(self, pod: str, since_seconds: int | None = None, follow: bool = True) -> Iterator[str]:
+    def log(self, pod: str, since_seconds: int | None = None) -> Iterator[str]:
         """The lines of a pod's log, each with its time in front, until it ends.
 
         Raises:
@@ -203,7 +191,7 @@ class Api:
             "get",
             "pods/log",
             lambda: self._core.read_namespaced_pod_log(
-                pod, self.namespace, container=CONTAINER, follow=follow, timestamps=True,
+                pod, self.namespace, container=CONTAINER, follow=True, timestamps=True,
                 _preload_content=False, _request_timeout=(TIMES[0], None), **how
             ),
             patience=0.0,
@@ -314,6 +302,28 @@ class MissingError(ClusterError):
 
 
 RAW: dict[str, Any] = {"_preload_content": False, "_request_timeout": TIMES}
+
+
+def configuration() -> client.Configuration:
+    """How the API server is reached: from inside a cluster, else as the kubeconfig says.
+
+    Raises:
+        ClusterError: there is no cluster to talk to.
+    """
+    settings = client.Configuration()
+    try:
+        if in_cluster():
+            config.load_incluster_config(client_configuration=settings)
+        else:
+            config.load_kube_config(client_configuration=settings)
+    except config.ConfigException as error:
+        raise ClusterError(
+            f"no cluster to talk to: {error}; run inside a cluster, or let KUBECONFIG name a kubeconfig"
+        ) from error
+    if not settings.verify_ssl:
+        # The kubeconfig says so; said at every request it would drown all else.
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    return settings
 
 
 def in_cluster() -> bool:

@@ -94,11 +94,11 @@ def policy(job: dict[str, Any]) -> dict[str, Any]:
             {
                 "apiVersion": f"{GROUP}/{VERSION}",
                 "kind": "TFJob",
-                "name": job["metadata"]["name"],
-                "uid": job["metadata"]["uid"],
+                "name": of_job["name"],
+                "uid": of_job["uid"],
             }
         ]
-    of_the_job = {"matchLabels": {JOB_NAME: job["metadata"]["name"]}}
+    of_the_job = {"matchLabels": {JOB_NAME: of_job["name"]}}
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",

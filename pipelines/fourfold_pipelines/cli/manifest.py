@@ -1,7 +1,6 @@
 """``fourfold manifest``: prints what would be created on a cluster, as YAML for ``kubectl create``."""
 
 import contextlib
-import json
 import sys
 import tempfile
 from typing import Any
@@ -43,7 +42,9 @@ def manifest_command(
         raise InvalidInputError(
             f"nothing is called {what!r}: use {EXPERIMENT}, or a scenario: {', '.join(plans.names())}"
         )
-    made = [_experiment(given, said)] if what == EXPERIMENT else _scenario(what, store, given, said)
+    # The namespace is the Job's own; all else goes to its command.
+    of_pods = options.said_of_pods(None, gpus, pods_text)
+    made = [_experiment(given, of_pods, said)] if what == EXPERIMENT else _scenario(what, store, given, said)
     click.echo(as_yaml(made), nl=False)
 
 
@@ -62,7 +63,7 @@ def as_yaml(objects: list[dict[str, Any]]) -> str:
     return yaml.dump_all(objects, Dumper=Dumper, sort_keys=False, width=110)
 
 
-def _experiment(given: pods.Pods, said: dict[str, Any]) -> dict[str, Any]:
+def _experiment(given: pods.Pods, of_pods: str, said: dict[str, Any]) -> dict[str, Any]:
     from fourfold_pipelines import job
 
     options.experiment(scenarios=(), **said)
@@ -74,8 +75,7 @@ def _experiment(given: pods.Pods, said: dict[str, Any]) -> dict[str, Any]:
         if value != usual[name]
         for word in (f"--{name.replace('_', '-')}", str(value))
     ]
-    here = {name: getattr(given, name) for name in ("gpus",) if getattr(given, name)}
-    return job.build([*arguments, *(("--pods", json.dumps(here)) if here else ())], given)
+    return job.build([*arguments, *(("--pods", of_pods) if of_pods != "{}" else ())], given)
 
 
 def _scenario(name: str, store: str, given: pods.Pods, said: dict[str, Any]) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from fourfold.contract import plan as plans
+from fourfold.contract import plan as plans, pods
 from fourfold.contract.errors import InvalidInputError
 from fourfold.prepare.split import RULES
 
@@ -80,8 +80,6 @@ def experiment(data: str, learning_rate: float, scenarios: tuple[str, ...], **nu
 
 def said_of_pods(namespace: str | None, gpus: int | None, pods_text: str) -> str:
     """What the options say of the pods, as one JSON object; shorthands go before ``--pods``."""
-    from fourfold.contract import pods
-
     pods.read(pods_text)
     said = {"namespace": namespace, "gpus": gpus}
     return json.dumps({**json.loads(pods_text), **{k: v for k, v in said.items() if v is not None}})

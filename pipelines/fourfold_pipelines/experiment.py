@@ -8,7 +8,8 @@ the enclosing pipeline arrives as it is.
 # kfp turns functions into components and types into channels, which pyright cannot see.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false
 
-from typing import NamedTuple
+import contextlib
+from typing import Any, NamedTuple
 
 from kfp import dsl
 
@@ -17,14 +18,16 @@ from fourfold.evaluate.component import evaluate
 from fourfold.merge.component import merge
 from fourfold.prepare.component import prepare
 from fourfold.report.component import report
-from fourfold.train.component import train
+from fourfold.train.component import clean_up, train
+from fourfold_pipelines.chosen import Chosen
+from fourfold_pipelines.steps import give
 
 NAME = "fourfold-experiment"
 EVERY_SCENARIO = list(plans.names())
 
 
 class Outputs(NamedTuple):
-    """What the pipeline yields."""
+    """What the pipeline yields on this machine."""
 
     page: dsl.HTML
     results: dsl.Artifact
@@ -32,124 +35,143 @@ class Outputs(NamedTuple):
     models: list[dsl.Model]
 
 
-@dsl.pipeline(
-    name="fourfold-every-way", display_name="Every way", description="Trains, evaluates, merges, reports."
-)
-def every_way(
-    store: str,
-    fingerprint: str,
-    split_id: str,
-    scenarios: list[str],
-    workers: int,
-    epochs: int,
-    batch: int,
-    optimizer: str,
-    learning_rate: float,
-    seed: int,
-    arguments: str,
-    pods: str,
-    code: str,
-) -> Outputs:
-    """Trains one model every way on data that is prepared, and compares; arguments as in ``experiment``."""
-    with dsl.ParallelFor(items=scenarios, parallelism=1, name="each scenario") as scenario:
-        trained = train(
-            store=store,
-            fingerprint=fingerprint,
-            split_id=split_id,
-            scenario=scenario,
-            workers=workers,
-            epochs=epochs,
-            batch=batch,
-            optimizer=optimizer,
-            learning_rate=learning_rate,
-            seed=seed,
-            pods=pods,
-            code=code,
-        ).set_display_name("train")  # fmt: skip
-        evaluated = evaluate(
-            store=store, fingerprint=fingerprint, code=code, model=trained.outputs["model"]
-        ).set_display_name("evaluate")  # fmt: skip
-    merged = merge(
-        store=store, fingerprint=fingerprint, code=code, models=dsl.Collected(trained.outputs["model"])
-    ).set_display_name("merge what was trained apart")  # fmt: skip
-    reported = report(
-        store=store,
-        fingerprint=fingerprint,
-        split_id=split_id,
-        arguments=arguments,
-        pods=pods,
-        code=code,
-        evaluations=dsl.Collected(evaluated.outputs["evaluation"]),
-        merged=merged.outputs["merged"],
-    ).set_display_name("report")  # fmt: skip
-    return Outputs(
-        page=reported.outputs["page"],
-        results=reported.outputs["results"],
-        merged=merged.outputs["merged"],
-        models=dsl.Collected(trained.outputs["model"]),
-    )
-
-
-@dsl.pipeline(
-    name=NAME,
-    display_name="Fourfold experiment",
-    description="One Keras model and one data set, trained every way there is to split it, then compared.",
-)
-def experiment(
-    store: str = "/fourfold",
-    data: str = "sample",
-    rows: int = 2000,
-    holdout: int = 1000,
-    split: str = "contiguous",
-    scenarios: list[str] = EVERY_SCENARIO,
-    workers: int = 2,
-    epochs: int = 5,
-    batch: int = 100,
-    optimizer: str = "adam",
-    learning_rate: float = 0.001,
-    seed: int = 0,
-    arguments: str = "{}",
-    pods: str = "{}",
-    code: str = images.code(),
-) -> Outputs:
-    """Trains one model every way and compares.
+def build(chosen: Chosen) -> Any:
+    """Builds the pipeline.
 
     Args:
-        store: URI of the store; a folder that every step can reach.
-        data: sample, mnist, or the path of a folder with four IDX files.
-        rows: training rows, the first of the source.
-        holdout: rows after those, set aside for choices.
-        split: contiguous | sizes:80,20 | dirichlet:0.5 | skew:90,10 | disjoint.
-        scenarios: which ways to train.
-        workers: worker processes of the scenarios that split the work.
-        epochs: passes over the training rows.
-        batch: rows per worker and step.
-        optimizer: adam | sgd | momentum.
-        learning_rate: of the optimiser.
-        seed: of the model's start, of the order of rows and of splits that draw.
-        arguments: of the run as a JSON object, shown in the report.
-        pods: what the workers' pods are given (image, memory, gpus ...), a JSON object; {} is usual.
-        code: digest of the code that the images must hold.
+        chosen: where its steps run, and in what.
+
+    Returns:
+        The pipeline, to be run or compiled. In Kubeflow it ends with a step that deletes what is left, and
+        yields what its steps yield; elsewhere it has ``Outputs``.
     """
-    prepared = prepare(
-        store=store, data=data, rows=rows, holdout=holdout, split=split, workers=workers, seed=seed,
-        code=code,
-    ).set_display_name("prepare the data")  # fmt: skip
-    # The source's bytes are no input that KFP could compare; a hit in our own cache costs little.
-    prepared.set_caching_options(False)
-    compared = every_way(
-        store=store,
-        fingerprint=prepared.outputs["fingerprint"],
-        split_id=prepared.outputs["split_id"],
-        scenarios=scenarios,
-        workers=workers,
-        epochs=epochs,
-        batch=batch,
-        optimizer=optimizer,
-        learning_rate=learning_rate,
-        seed=seed,
-        arguments=arguments,
-        pods=pods,
-        code=code,
-    ).set_display_name("every way")  # fmt: skip
-    return Outputs(**{name: compared.outputs[name] for name in Outputs._fields})
+    every_way = _every_way(chosen)
+
+    def experiment(
+        store: str = chosen.store,
+        data: str = "sample",
+        rows: int = 2000,
+        holdout: int = 1000,
+        split: str = "contiguous",
+        scenarios: list[str] = EVERY_SCENARIO,
+        workers: int = 2,
+        epochs: int = 5,
+        batch: int = 100,
+        optimizer: str = "adam",
+        learning_rate: float = 0.001,
+        seed: int = 0,
+    ):
+        """Trains one model every way to split the work, and compares.
+
+        Args:
+            store: URI of the store for ready batches; a place that every step and every worker can reach.
+            data: sample, mnist, or the path of a folder with four IDX files.
+            rows: training rows, the first of the source.
+            holdout: rows after those, set aside for choices.
+            split: contiguous | sizes:80,20 | dirichlet:0.5 | skew:90,10 | disjoint.
+            scenarios: which ways to train.
+            workers: workers (pods) of the scenarios that split the work.
+            epochs: passes over the training rows.
+            batch: rows per worker and step.
+            optimizer: adam | sgd | momentum.
+            learning_rate: of the optimiser.
+            seed: of the model's start, of the order of rows and of splits that draw.
+        """
+        with ending(chosen):
+            prepared = prepare(
+                store=store, data=data, rows=rows, holdout=holdout, split=split, workers=workers, seed=seed,
+                code=images.code(),
+            )  # fmt: skip
+            give(prepared, "prepare", chosen)
+            compared = every_way(
+                store=store,
+                fingerprint=prepared.outputs["fingerprint"],
+                split_id=prepared.outputs["split_id"],
+                data=data,
+                rows=rows,
+                holdout=holdout,
+                split=split,
+                scenarios=scenarios,
+                workers=workers,
+                epochs=epochs,
+                batch=batch,
+                optimizer=optimizer,
+                learning_rate=learning_rate,
+                seed=seed,
+            ).set_display_name("Every way")
+        if not chosen.in_kubeflow:
+            return Outputs(**{name: compared.outputs[name] for name in Outputs._fields})
+        return None
+
+    if not chosen.in_kubeflow:
+        # A pipeline yields nothing from inside an exit handler.
+        experiment.__annotations__["return"] = Outputs
+    return dsl.pipeline(
+        name=NAME,
+        display_name="Fourfold: every way to split",
+        description="One Keras model and one data set, trained every way there is to split the work; what "
+        "was trained apart is merged; a report compares.",
+    )(experiment)
+
+
+def ending(chosen: Chosen) -> contextlib.AbstractContextManager[Any]:
+    """In Kubeflow a last step that runs whatever happened; elsewhere the launcher itself is enough."""
+    if not chosen.in_kubeflow:
+        return contextlib.nullcontext()
+    last = clean_up(pods=chosen.pods, keep_failed=chosen.keep_failed, code=images.code())
+    return dsl.ExitHandler(give(last, "clean-up", chosen), name="run")
+
+
+def _every_way(chosen: Chosen) -> Any:
+    code = images.code()
+
+    @dsl.pipeline(
+        name="fourfold-every-way", display_name="Every way", description="Trains, evaluates, merges, reports."
+    )
+    def every_way(
+        store: str,
+        fingerprint: str,
+        split_id: str,
+        data: str,
+        rows: int,
+        holdout: int,
+        split: str,
+        scenarios: list[str],
+        workers: int,
+        epochs: int,
+        batch: int,
+        optimizer: str,
+        learning_rate: float,
+        seed: int,
+    ) -> Outputs:
+        """Trains one model every way on data that is prepared, and compares; as in ``experiment``."""
+        with dsl.ParallelFor(items=scenarios, parallelism=1, name="each scenario") as scenario:
+            trained = train(
+                store=store, fingerprint=fingerprint, split_id=split_id, scenario=scenario, workers=workers,
+                epochs=epochs, batch=batch, optimizer=optimizer, learning_rate=learning_rate, seed=seed,
+                pods=chosen.pods, code=code,
+            )  # fmt: skip
+            give(trained, "train", chosen)
+            evaluated = evaluate(
+                store=store, fingerprint=fingerprint, code=code, model=trained.outputs["model"]
+            )
+            give(evaluated, "evaluate", chosen)
+        merged = merge(
+            store=store, fingerprint=fingerprint, code=code, models=dsl.Collected(trained.outputs["model"])
+        )
+        give(merged, "merge", chosen)
+        reported = report(
+            store=store, fingerprint=fingerprint, split_id=split_id, data=data, rows=rows, holdout=holdout,
+            split=split, scenarios=scenarios, workers=workers, epochs=epochs, batch=batch,
+            optimizer=optimizer, learning_rate=learning_rate, seed=seed, pods=chosen.pods, code=code,
+            evaluations=dsl.Collected(evaluated.outputs["evaluation"]), merged=merged.outputs["merged"],
+        )  # fmt: skip
+        give(reported, "report", chosen)
+        return Outputs(
+            page=reported.outputs["page"],
+            results=reported.outputs["results"],
+            merged=merged.outputs["merged"],
+            models=dsl.Collected(trained.outputs["model"]),
+        )
+
+    return every_way

@@ -38,24 +38,24 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m fourfold_pipelines.local", description=main.__doc__)
     parser.add_argument("--out", required=True, type=Path, help="the run's folder; it exists and is empty")
     parser.add_argument("--arguments", required=True, help="of the pipeline, as a JSON object")
+    parser.add_argument("--pods", default=pods.HERE, help="what the workers' pods are given, or `here`")
     options = parser.parse_args(argv)
     # As an exception, so that what must be put away is, also when the run is ended from outside.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(exits.TERMINATED))
     lifetime.end_with_parent(lambda: os.killpg(0, signal.SIGTERM))
-    arguments = json.loads(options.arguments)
-    here = arguments["pods"] == pods.HERE
-    with worker_server() if here else contextlib.nullcontext() as path:
+    with worker_server() if options.pods == pods.HERE else contextlib.nullcontext() as path:
         if path:
             os.environ[processes.SERVER] = path
 
         from kfp import local
 
-        from fourfold_pipelines.experiment import experiment
+        from fourfold_pipelines.chosen import Chosen
+        from fourfold_pipelines.experiment import build
 
         root = options.out / STEPS
         local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(root))
         try:
-            run = experiment(**arguments)
+            run = build(Chosen(pods=options.pods))(**json.loads(options.arguments))
         except RuntimeError as error:
             print(error, file=sys.stderr)
             return 1

@@ -284,12 +284,14 @@ def test_the_owner_is_what_controls_the_pod_that_this_process_runs_in(lab, api, 
     monkeypatch.setenv("KFP_POD_NAME", "me")
     workflow = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "name": "w", "uid": "1"}
     other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "2"}
-    assert api.owner() is None, "the pod is not there"
+    assert api.controller() is None, "the pod is not there"
     references = [other, {**workflow, "controller": True, "blockOwnerDeletion": True}]
     lab.put("pods", {"metadata": {"name": "me", "ownerReferences": references}, "status": {}})
-    assert api.owner() == workflow
+    assert api.controller() == workflow
+    assert api.owns_here()
     api.namespace = "other"
-    assert api.owner() is None, "an owner must be in the same namespace"
+    assert api.controller() == workflow, "it still says what the run is called"
+    assert not api.owns_here()
 
 
 # A job that is created, or found.

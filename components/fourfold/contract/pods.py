@@ -45,6 +45,8 @@ class Pods:
         gpu_resource: what a GPU is called in this cluster.
         node_selector: labels of the nodes that may be used.
         tolerations: taints that are put up with, as in a pod's spec.
+        affinity: as in a pod's spec; empty for none.
+        resources: requests and limits as in a container's spec; goes before cpu, memory and gpus.
         start_seconds: how long pods may take to start, and workers to meet.
         deadline_seconds: how long the job may take altogether, tries that failed among it.
         ttl_seconds: how long the ended job and its pods are kept.
@@ -65,6 +67,8 @@ class Pods:
     gpu_resource: str = "nvidia.com/gpu"
     node_selector: dict[str, str] = field(default_factory=dict)
     tolerations: list[dict[str, Any]] = field(default_factory=list)
+    affinity: dict[str, Any] = field(default_factory=dict)
+    resources: dict[str, Any] = field(default_factory=dict)
     start_seconds: int = 600
     deadline_seconds: int = 24 * 3600
     ttl_seconds: int = 24 * 3600
@@ -107,6 +111,29 @@ def write(pods: Pods) -> str:
     return json.dumps({k: v for k, v in dataclasses.asdict(pods).items() if v != usual[k]}, sort_keys=True)
 
 
+def with_task(pods: Pods, **said: Any) -> Pods:
+    """The record with what was set on the Kubeflow task that launches the pods.
+
+    Args:
+        pods: as compiled.
+        **said: ``resources``, ``node_selector``, ``tolerations`` and ``affinity`` as in a pod's spec; None or
+            empty for what was not set. Numbers may come as Kubeflow passes them on, as floats.
+
+    Raises:
+        InvalidInputError: what was set cannot be used.
+    """
+    return read(write(pods), json.dumps({name: _whole(value) for name, value in said.items() if value}))
+
+
+def _whole(value: Any) -> Any:
+    """A JSON value with whole floats as integers: Kubeflow knows one kind of number."""
+    if isinstance(value, dict):
+        return {key: _whole(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_whole(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def _object(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text or "{}")
@@ -136,6 +163,11 @@ def check(pods: Pods) -> None:
             raise InvalidInputError(
                 f"pods.{name} must be from 1 to {SECONDS_OF_A_YEAR:,}, got {getattr(pods, name)}"
             )
+    unknown = set(pods.resources) - {"requests", "limits"}
+    if unknown or not all(isinstance(value, dict) for value in pods.resources.values()):
+        raise InvalidInputError(
+            f"pods.resources has requests and limits, each with quantities by resource, got {pods.resources}"
+        )
     if pods.gpus < 0:
         raise InvalidInputError(f"pods.gpus must be 0 or more, got {pods.gpus}")
     if not IMAGE.fullmatch(pods.image) or pods.image.endswith(":latest"):

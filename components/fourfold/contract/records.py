@@ -244,6 +244,9 @@ class Evaluation:
         confusion: rows by true class (row) and predicted class (column), of all models together.
         class_names: by class number.
         test_rows: how many.
+        roc: the receiver operating characteristic over all classes, one against the rest, of all models
+            together: false positive rate, true positive rate, threshold of each point.
+        auc: the area under it, before points were left out; None where no score is finite.
     """
 
     trained: Trained
@@ -254,6 +257,8 @@ class Evaluation:
     confusion: list[list[int]]
     class_names: list[str]
     test_rows: int
+    roc: list[list[float]] = field(default_factory=list)
+    auc: float | None = None
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from fourfold.contract import events
+from fourfold.contract.again import again
 from fourfold.contract.records import Evaluation, to_json
 from fourfold.evaluate.step import evaluate
 
@@ -15,16 +16,23 @@ def run(
     model: str,
     metrics: Any,
     classification: Any,
+    page_path: str,
     evaluation_path: str,
 ) -> None:
     """The component's body; arguments as in ``component``."""
     with events.step("evaluate", code):
-        evaluation = evaluate(store, fingerprint, model)
+        # Drawing takes a library that takes a while to import; whoever only logs does without.
+        from fourfold.evaluate import page
+
+        evaluation = again(lambda: evaluate(store, fingerprint, model))
         log_metrics(evaluation, metrics)
-        classification.log_confusion_matrix(evaluation.class_names, evaluation.confusion)
-        path = Path(evaluation_path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(to_json(evaluation))
+        log_classification(evaluation, classification)
+        for path, data in (
+            (page_path, page.render(evaluation).encode()),
+            (evaluation_path, to_json(evaluation)),
+        ):
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            Path(path).write_bytes(data)
         scenario = evaluation.trained.training.scenario
         events.say(
             "evaluated",
@@ -47,5 +55,20 @@ def log_metrics(evaluation: Evaluation, metrics: Any) -> None:
         metrics.metadata["loss"] = "nan"
     else:
         metrics.log_metric("loss", evaluation.loss)
+    if evaluation.auc is not None:
+        metrics.log_metric("auc", evaluation.auc)
     if evaluation.vote is not None:
         metrics.log_metric("vote_accuracy", evaluation.vote.accuracy)
+
+
+def log_classification(evaluation: Evaluation, classification: Any) -> None:
+    """Logs the confusion matrix, and the ROC curve where there is one.
+
+    Args:
+        evaluation: what was measured.
+        classification: a ``dsl.ClassificationMetrics``.
+    """
+    classification.log_confusion_matrix(evaluation.class_names, evaluation.confusion)
+    if evaluation.roc:
+        false_positive, true_positive, thresholds = zip(*evaluation.roc, strict=True)
+        classification.log_roc_curve(list(false_positive), list(true_positive), list(thresholds))

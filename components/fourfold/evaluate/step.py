@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fourfold.contract import keys
-from fourfold.contract.errors import DamagedObjectError
+from fourfold.contract.errors import DamagedObjectError, MissingObjectError
 from fourfold.contract.records import DatasetManifest, Evaluation, ModelScore, Trained, finite, from_json
 from fourfold.model import measures
 from fourfold.store import cache
@@ -22,12 +22,12 @@ def evaluate(store: str, fingerprint: str, trained_at: str) -> Evaluation:
         trained_at: URI of a training's output.
 
     Raises:
-        MissingObjectError: the training did not end well.
+        MissingObjectError: the training's output is not there.
         DamagedObjectError: its scores are not those that its workers wrote.
     """
     data, output = open_store(store), open_store(trained_at)
     manifest = cache.read_manifest(data, fingerprint)
-    trained = from_json(Trained, output.read(keys.TRAINED), keys.TRAINED)
+    trained = _trained(output)
     labels = {part: cache.read_rows(data, manifest, part)[1] for part in ("holdout", "test")}
     members = [_scores(output, trained, index, manifest) for index in range(trained.models)]
     digests = {report.model: report.digests[-1] for report in trained.reports}
@@ -35,6 +35,8 @@ def evaluate(store: str, fingerprint: str, trained_at: str) -> Evaluation:
     table = sum(
         measures.confusion(member["test"], labels["test"], len(manifest.class_names)) for member in members
     )
+    stacked = np.concatenate([member["test"] for member in members])
+    roc, auc = measures.roc(stacked, np.tile(labels["test"], len(members)))
     return Evaluation(
         trained=trained,
         accuracy=float(np.mean([model.accuracy for model in models])),
@@ -44,7 +46,19 @@ def evaluate(store: str, fingerprint: str, trained_at: str) -> Evaluation:
         confusion=np.asarray(table).tolist(),
         class_names=manifest.class_names,
         test_rows=len(labels["test"]),
+        roc=roc.tolist(),
+        auc=auc,
     )
+
+
+def _trained(output: Store) -> Trained:
+    try:
+        return from_json(Trained, output.read(keys.TRAINED), keys.TRAINED)
+    except MissingObjectError as error:
+        raise MissingObjectError(
+            f"{error}: the training's output is not where it should be. Where Kubeflow took the training "
+            "from its cache and the objects have been deleted since, run again without caching"
+        ) from error
 
 
 def _vote(members: list[dict[str, np.ndarray]], labels: Mapping[str, np.ndarray]) -> ModelScore:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fourfold.contract import events
+from fourfold.contract.again import again
 
 
 def run(
@@ -19,7 +20,7 @@ def run(
     with events.step("merge", code):
         from fourfold.merge.step import merge
 
-        merged = merge(store, fingerprint, models, output)
+        merged = again(lambda: merge(store, fingerprint, models, output))
         metadata.update(framework="keras", members=merged.members)
         for rule, score in merged.rules.items():
             metrics.log_metric(f"{rule}_accuracy", score.accuracy)

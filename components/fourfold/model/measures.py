@@ -63,6 +63,45 @@ def confusion(scores: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarra
     return table
 
 
+def roc(scores: np.ndarray, labels: np.ndarray, points: int = 101) -> tuple[np.ndarray, float | None]:
+    """The receiver operating characteristic over all classes, each against the rest (micro-average).
+
+    Every pair of a row and a class is one decision: its score is the probability given to the class, it is
+    positive where the class is the row's. A point's rates count the decisions at or above its threshold
+    (Fawcett, 2006).
+
+    Args:
+        scores: logits [n, classes]; rows that are not finite are left out.
+        labels: [n] class numbers.
+        points: kept at most, evenly along the curve.
+
+    Returns:
+        float64 [points, 3]: false positive rate, true positive rate, threshold, all finite, from (0, 0) to
+        (1, 1); and the area under the curve of all points (1 at best, 0.5 for chance). No points and None
+        where no row is finite, or there is one class only.
+    """
+    given = probabilities(scores)
+    kept = np.isfinite(given).all(axis=-1)
+    given, wanted = given[kept], labels[kept]
+    if not len(given) or given.shape[1] < 2:
+        return np.zeros((0, 3)), None
+    positive = (np.arange(given.shape[1]) == wanted[:, None]).ravel()
+    flat = given.ravel()
+    order = np.argsort(-flat, kind="stable")
+    ends = np.flatnonzero(np.append(np.diff(flat[order]) != 0, True))
+    hits = np.cumsum(positive[order])[ends]
+    misses = 1 + ends - hits
+    # Where nothing is taken: a threshold above every probability; infinity is no JSON.
+    found = np.column_stack(
+        [np.append(0, misses) / misses[-1], np.append(0, hits) / hits[-1], np.append(2.0, flat[order][ends])]
+    )
+    area = float(np.sum(np.diff(found[:, 0]) * (found[1:, 1] + found[:-1, 1]) / 2))
+    # Even steps along both rates, so that the bend of a good curve keeps its points.
+    along = found[:, 0] + found[:, 1]
+    chosen = np.searchsorted(along, np.linspace(0, 2, min(points, len(found))))
+    return found[np.unique(np.clip(chosen, 0, len(found) - 1))], area
+
+
 def soft_vote(members: Sequence[np.ndarray]) -> np.ndarray:
     """The mean of the members' probabilities, every member with the same weight (Hansen, Salamon, 1990).
 

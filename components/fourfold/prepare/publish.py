@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fourfold.contract import events
+from fourfold.contract.again import again
 from fourfold.contract.records import to_json
 from fourfold.prepare.step import prepare
 
@@ -29,7 +30,7 @@ def run(
 ) -> Outputs:
     """The component's body; arguments as in ``component``."""
     with events.step("prepare", code):
-        done = prepare(store, data, rows, holdout, split=split, workers=workers, seed=seed)
+        done = again(lambda: prepare(store, data, rows, holdout, split=split, workers=workers, seed=seed))
         path = Path(dataset_path)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(to_json(done.manifest))

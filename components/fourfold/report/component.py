@@ -10,12 +10,23 @@ def report(
     store: str,
     fingerprint: str,
     split_id: str,
-    arguments: str,
+    data: str,
+    rows: int,
+    holdout: int,
+    split: str,
+    scenarios: list[str],
+    workers: int,
+    epochs: int,
+    batch: int,
+    optimizer: str,
+    learning_rate: float,
+    seed: int,
     pods: str,
     code: str,
     evaluations: dsl.Input[list[dsl.Artifact]],  # pyright: ignore[reportInvalidTypeArguments]
     merged: dsl.Input[dsl.Model],
     page: dsl.Output[dsl.HTML],
+    summary: dsl.Output[dsl.Markdown],
     results: dsl.Output[dsl.Artifact],
 ):
     """Writes one self-contained page about the run, and the same as JSON.
@@ -24,18 +35,34 @@ def report(
         store: URI of the store that holds the data set.
         fingerprint: of the data set.
         split_id: of the split.
-        arguments: of the run, as a JSON object.
+        data: of the run, this and what follows as its arguments were; shown on the page.
+        rows: training rows.
+        holdout: rows set aside.
+        split: how rows were dealt to workers.
+        scenarios: ways to train.
+        workers: of the scenarios that split the work.
+        epochs: passes.
+        batch: rows per worker and step.
+        optimizer: by name.
+        learning_rate: of the optimiser.
+        seed: of all that draws.
         pods: what the workers' pods were given, as for ``train``.
         code: digest of the code that must run this step.
         evaluations: one a scenario.
         merged: what the merge step yielded.
         page: the report.
+        summary: the comparison as a table.
         results: the report's numbers, as JSON.
     """
     from fourfold.report import publish
 
     publish.run(
-        store, fingerprint, split_id, arguments, pods, code,
+        store, fingerprint, split_id, pods, code,
+        {
+            "data": data, "scenarios": scenarios, "learning_rate": learning_rate, "rows": rows,
+            "holdout": holdout, "split": split, "workers": workers, "epochs": epochs, "batch": batch,
+            "optimizer": optimizer, "seed": seed,
+        },
         [evaluation.path for evaluation in evaluations], merged.path,
-        page_path=page.path, results_path=results.path,
+        page_path=page.path, summary_path=summary.path, results_path=results.path,
     )  # fmt: skip

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-import jinja2
-
 from fourfold.contract import plan as plans
-from fourfold.report import pictures
+from fourfold.page import document, pictures
+from fourfold.report.results import REFERENCES
 
 
 def render(results: dict[str, Any]) -> str:
@@ -14,15 +13,10 @@ def render(results: dict[str, Any]) -> str:
     Args:
         results: as in ``results.json``.
     """
-    loader = jinja2.PackageLoader("fourfold.report", "templates")
-    environment = jinja2.Environment(
-        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["percent"] = lambda value: "not a number" if value is None else f"{100 * value:.2f} %"
-    environment.filters["nats"] = lambda value: "not a number" if value is None else f"{value:.4f}"
-    environment.filters["digits"] = lambda value: f"{value:,}"
     scenarios = results["scenarios"]
-    return environment.get_template("report.html").render(
+    return document.render(
+        "fourfold.report",
+        "report.html",
         results=results,
         rows=[_row(name, scenario) for name, scenario in scenarios.items()],
         grid=_grid(scenarios),
@@ -73,13 +67,8 @@ def _bars(results: dict[str, Any]) -> list[tuple[str, float, str]]:
 
 def _merges(results: dict[str, Any]) -> list[dict[str, Any]]:
     """The merging rules beside what they are held against."""
-    names = {
-        "best_solo": "best solo (chosen by hold-out rows)",
-        "ensemble": "soft vote of the solos",
-        "all_data": "one model on all rows (sequential)",
-    }
     rows = [{"name": rule, "kind": "merge", **score} for rule, score in results["merge"].items()]
-    for key, name in names.items():
+    for key, name in REFERENCES.items():
         if results["references"][key]:
             rows.append({"name": name, "kind": "reference", **results["references"][key]})
     return rows

@@ -16,6 +16,12 @@ from fourfold.contract.records import (
 )
 
 SCHEMA = 1
+REFERENCES = {
+    "best_solo": "best solo (chosen by hold-out rows)",
+    "ensemble": "soft vote of the solos",
+    "all_data": "one model on all rows (sequential)",
+}
+"""What merged models are held against."""
 
 
 def build(

@@ -1,8 +1,7 @@
 """The story of the step: read what the other steps left, gather the numbers, draw the page."""
 
-import json
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ def report(
     split_id: str,
     evaluations: Sequence[str],
     merged: str,
-    arguments: str,
+    arguments: Mapping[str, Any],
     pods: str = HERE,
 ) -> tuple[dict[str, Any], str]:
     """Makes the page and the results of a run.
@@ -34,7 +33,7 @@ def report(
         split_id: of the split.
         evaluations: paths of the evaluations' JSON.
         merged: URI of the merge step's output.
-        arguments: of the run, as a JSON object.
+        arguments: of the run.
         pods: what the workers' pods were given, as a JSON object, or ``here`` where there were none.
 
     Returns:
@@ -47,7 +46,7 @@ def report(
         from_json(Merged, open_store(merged).read(keys.MERGED), keys.MERGED),
         cache.read_manifest(source, fingerprint),
         split,
-        arguments=json.loads(arguments),
+        arguments=arguments,
         versions=versions(),
         images=_images(pods),
     )

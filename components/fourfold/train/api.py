@@ -14,6 +14,7 @@ from typing import Any
 import urllib3
 from kubernetes import client, config, watch
 
+from fourfold.contract.again import POD
 from fourfold.contract.errors import ClusterError, ClusterUnavailableError
 from fourfold.train.tfjob import CONTAINER, GROUP, JOB_NAME, PLURAL, VERSION
 
@@ -71,12 +72,12 @@ class Api:
         """The same namespace over connections of its own, for use from a signal's handler."""
         return Api(self.namespace, self.patience)
 
-    def owner(self) -> dict[str, Any] | None:
+    def controller(self) -> dict[str, Any] | None:
         """A reference to what controls the pod that this process runs in; None outside a cluster.
 
-        The pod itself would be the wrong owner: its successor must find what it left.
+        In Kubeflow that is the run's Workflow, elsewhere perhaps a Job.
         """
-        name = os.environ.get("KFP_POD_NAME") or os.environ.get("HOSTNAME")
+        name = os.environ.get(POD) or os.environ.get("HOSTNAME")
         if not in_cluster() or not name:
             return None
         try:
@@ -87,9 +88,11 @@ class Api:
             return None
         references = pod["metadata"].get("ownerReferences") or []
         found = next((r for r in references if r.get("controller")), None)
-        if found is None or own_namespace() != self.namespace:
-            return None
-        return {key: found[key] for key in ("apiVersion", "kind", "name", "uid")}
+        return found and {key: found[key] for key in ("apiVersion", "kind", "name", "uid")}
+
+    def owns_here(self) -> bool:
+        """Whether what controls our pod can own an object here: an owner is in the same namespace."""
+        return in_cluster() and own_namespace() == self.namespace
 
     def create_job(self, job: dict[str, Any]) -> dict[str, Any]:
         """Creates a TFJob.
@@ -160,6 +163,16 @@ class Api:
         """The TFJob of a name, if it is there, and the version to watch from."""
         found = self._ask("list", PLURAL, lambda: self._list_jobs(name))
         return found["items"], found["metadata"]["resourceVersion"]
+
+    def jobs(self, labels: str) -> list[dict[str, Any]]:
+        """The TFJobs that a label selector fits."""
+        return self._ask(
+            "list",
+            PLURAL,
+            lambda: self._custom.list_namespaced_custom_object(
+                GROUP, VERSION, self.namespace, PLURAL, label_selector=labels, _request_timeout=TIMES
+            ),
+        )["items"]
 
     def list_pods(self, job: str) -> tuple[list[dict[str, Any]], str]:
         """The pods of a TFJob, and the version to watch from."""

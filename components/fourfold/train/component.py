@@ -5,7 +5,16 @@ from kfp import dsl
 from fourfold.contract import images
 
 
-@dsl.component(base_image=images.STEPS, install_kfp_package=False)
+@dsl.component(
+    base_image=images.STEPS,
+    install_kfp_package=False,
+    task_config_passthroughs=[
+        dsl.TaskConfigField.RESOURCES,
+        dsl.TaskConfigField.KUBERNETES_TOLERATIONS,
+        dsl.TaskConfigField.KUBERNETES_NODE_SELECTOR,
+        dsl.TaskConfigField.KUBERNETES_AFFINITY,
+    ],
+)
 def train(
     store: str,
     fingerprint: str,
@@ -20,6 +29,7 @@ def train(
     pods: str,
     code: str,
     model: dsl.Output[dsl.Model],
+    task: dsl.TaskConfig,
 ):
     """Trains one scenario in the pods of a TFJob, or in processes here, and checks what they wrote.
 
@@ -38,10 +48,26 @@ def train(
             here, for processes beside this step.
         code: digest of the code that must run this step.
         model: the models, their scores and the record of the training.
+        task: resources, tolerations, node selector and affinity that were set on this task: they are those of
+            the pods that train, and go before what pods says.
     """
     from fourfold.train import publish
 
     publish.run(
         store, fingerprint, split_id, scenario, workers, epochs, batch, optimizer, learning_rate, seed,
-        pods, code, output=model.path, uri=model.uri, metadata=model.metadata,
+        pods, code, output=model.path, uri=model.uri, metadata=model.metadata, task=task,
     )  # fmt: skip
+
+
+@dsl.component(base_image=images.STEPS, install_kfp_package=False)
+def clean_up(pods: str, keep_failed: bool, code: str):
+    """Deletes the TFJobs of this run, also after it failed or was terminated.
+
+    Args:
+        pods: what the pods were given, as for ``train``.
+        keep_failed: leave jobs that failed, with their pods, until their time to live is over.
+        code: digest of the code that must run this step.
+    """
+    from fourfold.train import clean_up
+
+    clean_up.run(pods, keep_failed, code)

@@ -75,8 +75,10 @@ def create_or_adopt(training: Training, clean: Callable[[], None], pods: Pods, a
     Raises:
         ClusterError: the job could not be created.
     """
-    owner = api.owner()
-    called = name_of_run(owner)
+    controller = api.controller()
+    # The pod itself would be the wrong owner: its successor must find what it left.
+    owner = controller if api.owns_here() else None
+    called = name_of_run(controller)
     for attempt in range(1, ATTEMPTS + 1):
         wanted = tfjob.build(training, pods, called, attempt, owner)
         name = wanted["metadata"]["name"]
@@ -96,9 +98,14 @@ def create_or_adopt(training: Training, clean: Callable[[], None], pods: Pods, a
     raise ClusterError(f"{ATTEMPTS} TFJobs of this training have failed: delete them ({tfjob.RUN}={called})")
 
 
-def name_of_run(owner: dict[str, Any] | None) -> str:
-    """What the run is called: after what it was told, else after what owns this process's pod."""
-    return os.environ.get(events.RUN) or (owner["name"] if owner else "fourfold")
+def name_of_run(controller: dict[str, Any] | None) -> str:
+    """What the run is called: after what it was told, else after what controls this process's pod."""
+    return os.environ.get(events.RUN) or (controller["name"] if controller else "fourfold")
+
+
+def is_named() -> bool:
+    """Whether this process was told what the run is called."""
+    return bool(os.environ.get(events.RUN))
 
 
 def _can_be_adopted(found: dict[str, Any], wanted: dict[str, Any]) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from fourfold.contract import events, images, keys, pods as given
+from fourfold.contract.again import again
 from fourfold.contract.records import Training, to_json
 from fourfold.store.objects import open_store
 from fourfold.train import processes, tfjob
@@ -29,8 +30,13 @@ def run(
     output: str,
     uri: str,
     metadata: dict[str, Any],
+    task: Any = None,
 ) -> None:
-    """The component's body; arguments as in ``component``, and ``output`` as a path and a URI."""
+    """The component's body; arguments as in ``component``.
+
+    ``output`` is where the step's result is looked for, as a path, ``uri`` the same as a URI, ``metadata`` is
+    the result's, and ``task``, a ``dsl.TaskConfig``, is what was set on the Kubeflow task.
+    """
     with events.step("train", code, scenario=scenario):
         training = Training(
             scenario=scenario,
@@ -52,8 +58,9 @@ def run(
             # The Kubernetes client is slow to import, and a laptop without a cluster needs none.
             from fourfold.train import launch
 
-            there = replace(training, output=uri if "://" in uri else output_in_store(training))
-            trained = train(there, functools.partial(launch.run, pods=given.read(pods)))
+            there = replace(training, output=place_of_output(training, uri))
+            launched = functools.partial(launch.run, pods=of_task(given.read(pods), task))
+            trained = again(lambda: train(there, launched))
             if there.output != uri:
                 copy(trained, open_store(there.output), open_store(output))
         metadata.update(
@@ -64,6 +71,34 @@ def run(
             global_batch=trained.global_batch,
             updates_per_epoch=trained.updates_per_epoch,
         )
+
+
+def of_task(pods: given.Pods, task: Any) -> given.Pods:
+    """What pods are given, with what was set on the Kubeflow task (a ``dsl.TaskConfig``) before it."""
+    if task is None:
+        return pods
+    return given.with_task(
+        pods,
+        resources=task.resources,
+        node_selector=task.node_selector,
+        tolerations=task.tolerations,
+        affinity=task.affinity,
+    )
+
+
+def place_of_output(training: Training, uri: str) -> str:
+    """Where the pods write to.
+
+    Straight to where Kubeflow looks for the step's output, if that is in the bucket that the store is in:
+    what serves the one serves the other. Else, and where the output is a folder, into the store, from where
+    this step takes it.
+    """
+    return uri if _bucket(uri) and _bucket(uri) == _bucket(training.store) else output_in_store(training)
+
+
+def _bucket(uri: str) -> str:
+    """The bucket of an S3 URI; empty for a folder."""
+    return uri.partition("://")[2].partition("/")[0] if given.can_reach(uri) else ""
 
 
 def output_in_store(training: Training) -> str:

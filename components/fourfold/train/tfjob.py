@@ -196,10 +196,6 @@ def _spec(training: Training, pods: Pods, run: str) -> dict[str, Any]:
 
 def _template(training: Training, pods: Pods, run: str) -> dict[str, Any]:
     told = dataclasses.replace(training, start_seconds=float(pods.start_seconds))
-    size: dict[str, str] = {"cpu": pods.cpu, "memory": pods.memory}
-    limits = {"memory": pods.memory}
-    if pods.gpus:
-        limits[pods.gpu_resource] = str(pods.gpus)
     spec: dict[str, Any] = {
         "serviceAccountName": pods.service_account,
         "automountServiceAccountToken": False,
@@ -217,7 +213,7 @@ def _template(training: Training, pods: Pods, run: str) -> dict[str, Any]:
                 "args": [json.dumps(dataclasses.asdict(told), allow_nan=False, indent=1)],
                 "env": environment(pods),
                 "ports": [{"name": "tfjob-port", "containerPort": PORT}],
-                "resources": {"requests": size, "limits": limits},
+                "resources": pods.resources or resources(pods),
                 "securityContext": CONTAINER_SECURITY,
                 # The last lines of a pod that failed stand in its status, also when its log is gone.
                 "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -230,12 +226,22 @@ def _template(training: Training, pods: Pods, run: str) -> dict[str, Any]:
         spec["nodeSelector"] = pods.node_selector
     if pods.tolerations:
         spec["tolerations"] = pods.tolerations
+    if pods.affinity:
+        spec["affinity"] = pods.affinity
     # A proxy beside the worker would stand between the workers, and never end: asked for in both ways.
     no_proxy = {"sidecar.istio.io/inject": "false"}
     return {
         "metadata": {"labels": {**_labels(training, run), **no_proxy}, "annotations": no_proxy},
         "spec": spec,
     }
+
+
+def resources(pods: Pods) -> dict[str, dict[str, str]]:
+    """Requests and limits of a worker's container."""
+    limits = {"memory": pods.memory}
+    if pods.gpus:
+        limits[pods.gpu_resource] = str(pods.gpus)
+    return {"requests": {"cpu": pods.cpu, "memory": pods.memory}, "limits": limits}
 
 
 def environment(pods: Pods) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ import click
 from fourfold.contract import plan as plans, pods
 from fourfold.contract.errors import InvalidInputError
 from fourfold.prepare.split import RULES
+from fourfold_pipelines.chosen import KUBEFLOW_STORE
 
 NAMESPACE = "fourfold"
 """That ``manifests/overlays/kind`` makes."""
@@ -39,16 +40,46 @@ EXPERIMENT = (
 )  # fmt: skip
 """What is trained, and how."""
 
+GPUS = click.option(
+    "--gpus",
+    type=click.IntRange(min=0),
+    default=None,
+    help="GPUs of each worker's pod. [default: what the manifests say, else none]",
+)
+MORE_OF_PODS = click.option(
+    "--pods",
+    "pods_text",
+    default="{}",
+    metavar="JSON",
+    help="More of what pods are given: image, cpu, memory, node_selector, tolerations, deadline_seconds ... as "
+    "a JSON object; goes before what the manifests say.",
+)
+
 PODS = (
     click.option("--namespace", default=None, metavar="NAME",
                  help=f"Where the manifests were applied. [default: {NAMESPACE}; in a pod its own]"),
-    click.option("--gpus", type=click.IntRange(min=0), default=None,
-                 help="GPUs of each worker's pod. [default: what the manifests say, else none]"),
-    click.option("--pods", "pods_text", default="{}", metavar="JSON",
-                 help="More of what pods are given: image, cpu, memory, node_selector, tolerations, "
-                 "deadline_seconds ... as a JSON object; goes before what the manifests say."),
+    GPUS,
+    MORE_OF_PODS,
 )  # fmt: skip
 """What the pods of a cluster are given."""
+
+COMPILED = (
+    click.option("--store", default="", metavar="URI",
+                 help="Store for ready batches if a run names none: s3://bucket/prefix. "
+                 f"[default: {KUBEFLOW_STORE}, in Kubeflow Pipelines' own]"),
+    click.option("--registry", default="", metavar="PREFIX",
+                 help="Where the images were pushed to: put before their names."),
+    click.option("--steps-image", default="", metavar="IMAGE", help="In place of the slim image."),
+    click.option("--worker-image", default="", metavar="IMAGE",
+                 help="In place of the image with TensorFlow."),
+    GPUS,
+    MORE_OF_PODS,
+    click.option("--keep-failed", is_flag=True,
+                 help="Leave TFJobs that failed, with their pods, until their time to live is over; else a "
+                 "run's last step deletes all of its TFJobs."),
+    click.option("--name", default="", metavar="NAME", help="Of the pipeline in Kubeflow."),
+)  # fmt: skip
+"""What is chosen when a pipeline is compiled."""
 
 
 def with_options(options: tuple[Callable[[Any], Any], ...]) -> Callable[[Any], Any]:
@@ -76,6 +107,11 @@ def experiment(data: str, learning_rate: float, scenarios: tuple[str, ...], **nu
     if data not in ("sample", "mnist"):
         data = str(Path(data).expanduser().absolute()) if data else data
     return {"data": data, "scenarios": chosen, "learning_rate": learning_rate, **numbers}
+
+
+def chosen(gpus: int | None, pods_text: str, **others: Any) -> dict[str, Any]:
+    """What a pipeline is compiled with, as ``chosen.for_kubeflow`` takes it."""
+    return {"said": said_of_pods(None, gpus, pods_text), **others}
 
 
 def said_of_pods(namespace: str | None, gpus: int | None, pods_text: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from fourfold.contract import events, exits, images, keys, plan as plans, pods
+from fourfold.contract import events, exits, keys, plan as plans, pods
 from fourfold.contract.errors import FourfoldError, InvalidInputError, StoreError
 from fourfold.store.objects import Store, open_store
 from fourfold.train import tfjob
@@ -87,14 +87,7 @@ def run_command(
 
 def _run(folder: Path, settings: Mapping[str, Any], where: Place, run: str) -> int:
     store = where.store if "://" in where.store else str(Path(where.store).expanduser().absolute())
-    arguments = {
-        **settings,
-        "store": store,
-        "arguments": json.dumps(settings),
-        "pods": where.pods,
-        "code": images.code(),
-    }
-    return _follow(folder, arguments, run)
+    return _follow(folder, {**settings, "store": store}, where.pods, run)
 
 
 def _forget_trainings(store: str, run: str) -> None:
@@ -162,12 +155,12 @@ def _make_folder(out: str | None, temporary: bool) -> Path:
     return folder
 
 
-def _follow(folder: Path, arguments: dict[str, Any], run: str) -> int:
+def _follow(folder: Path, arguments: dict[str, Any], pods_text: str, run: str) -> int:
     """Runs the pipeline in a process group of its own and shows its progress; Ctrl-C and SIGTERM end it."""
     told = folder / "events.jsonl"
     told.touch()
     command = [sys.executable, "-m", "fourfold_pipelines.local", "--out", str(folder.absolute())]
-    command += ["--arguments", json.dumps(arguments)]
+    command += ["--arguments", json.dumps(arguments), "--pods", pods_text]
     environment = {
         **os.environ,
         events.RUN: run,

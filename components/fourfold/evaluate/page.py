@@ -1,0 +1,23 @@
+"""One scenario as a page: how it learnt, and what it gets right."""
+
+from fourfold.contract import plan as plans
+from fourfold.contract.records import Evaluation
+from fourfold.page import document, pictures
+
+
+def render(evaluation: Evaluation) -> str:
+    """The page, one HTML document that needs nothing else."""
+    name = evaluation.trained.training.scenario
+    chiefs = {report.model: report for report in reversed(evaluation.trained.reports)}
+    models = [
+        {"epochs": [{"loss": epoch.loss, "accuracy": epoch.accuracy} for epoch in chiefs[index].epochs]}
+        for index in sorted(chiefs)
+    ]
+    return document.render(
+        "fourfold.evaluate",
+        "scenario.html",
+        name=name,
+        meaning=plans.scenario(name).meaning,
+        evaluation=evaluation,
+        curves=pictures.curves({name: {"models": models}}),
+    )

@@ -1,0 +1,27 @@
+"""Fills a template: one HTML document with its style inside, readable in light, dark and print."""
+
+from typing import Any
+
+import jinja2
+
+
+def render(package: str, template: str, **values: Any) -> str:
+    """A page.
+
+    Args:
+        package: whose ``templates`` hold the template; it may extend ``base.html`` of this room.
+        template: its file's name.
+        **values: what the template names; an unknown name is an error.
+    """
+    loaders = [jinja2.PackageLoader(package, "templates"), jinja2.PackageLoader("fourfold.page", "templates")]
+    environment = jinja2.Environment(
+        loader=jinja2.ChoiceLoader(loaders),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["percent"] = lambda value: "not a number" if value is None else f"{100 * value:.2f} %"
+    environment.filters["nats"] = lambda value: "not a number" if value is None else f"{value:.4f}"
+    environment.filters["digits"] = lambda value: f"{value:,}"
+    return environment.get_template(template).render(**values)

@@ -1,0 +1,62 @@
+"""The comparison as a table in Markdown, for pages that show Markdown."""
+
+from typing import Any
+
+from fourfold.report.results import REFERENCES
+
+
+def write(results: dict[str, Any]) -> str:
+    """The summary of a run.
+
+    Args:
+        results: as in ``results.json``.
+    """
+    data, manifest = results["data"], results["manifest"]
+    lines = [
+        f"# Every way to split: {_plain(data['source'])}",
+        "",
+        f"{data['rows']['train']:,} training rows, {data['rows']['test']:,} test rows, split "
+        f"`{_plain(data['split'])}` into {' / '.join(f'{rows:,}' for rows in data['rows_a_worker'])}.",
+        "",
+        "| scenario | test accuracy | test loss | workers | global batch | updates an epoch | training |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for name, scenario in results["scenarios"].items():
+        seconds = sum(epoch["seconds"] for epoch in scenario["epochs"])
+        lines.append(
+            f"| {name} | {_percent(scenario['accuracy'])} | {_nats(scenario['loss'])} "
+            f"| {scenario['workers']} | {scenario['global_batch']:,} | {scenario['updates_per_epoch']:,} "
+            f"| {seconds:.1f} s |"
+        )
+    if results["merge"]:
+        lines += [
+            "",
+            "Merging what was trained apart:",
+            "",
+            "| | test accuracy | test loss |",
+            "| --- | ---: | ---: |",
+        ]
+        for rule, score in results["merge"].items():
+            lines.append(f"| {rule} | {_percent(score['accuracy'])} | {_nats(score['loss'])} |")
+        for key, name in REFERENCES.items():
+            score = results["references"][key]
+            if score:
+                lines.append(f"| *{name}* | {_percent(score['accuracy'])} | {_nats(score['loss'])} |")
+    said = [*data["said"], *(s for each in results["scenarios"].values() for s in each["said"])]
+    said += results["merge_said"]
+    lines += ["", *(f"- {_plain(sentence)}" for sentence in dict.fromkeys(said))] if said else []
+    lines += ["", f"Data set `{manifest['data_fingerprint'][:12]}`, seed {manifest['seed']}."]
+    return "\n".join(lines) + "\n"
+
+
+def _percent(value: float | None) -> str:
+    return "not a number" if value is None else f"{100 * value:.2f} %"
+
+
+def _nats(value: float | None) -> str:
+    return "not a number" if value is None else f"{value:.4f}"
+
+
+def _plain(text: str) -> str:
+    """A text that means nothing to Markdown or HTML beyond its characters."""
+    return "".join(f"&#{ord(c)};" if c in "<>&|*_`[]\\#!" else c for c in " ".join(text.split()))

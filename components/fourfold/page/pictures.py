@@ -55,12 +55,13 @@ def curves(scenarios: dict[str, Any]) -> str:
                 right.plot(
                     epochs, [100 * e["accuracy"] for e in model["epochs"]], dashes, label=label, **look
                 )
+        longest = max(len(model["epochs"]) for each in scenarios.values() for model in each["models"])
         left.set_ylabel("training loss (nats)")
         right.set_ylabel("training accuracy (%)")
         for axes in (left, right):
             axes.set_xlabel("epoch")
             axes.xaxis.get_major_locator().set_params(integer=True)
-            axes.margins(x=0.1)
+            axes.set_xlim(0.5, longest + 0.5)
         left.set_ylim(bottom=0)
         right.legend(loc="lower right", fontsize=10)
         return _svg(figure, "Training loss and accuracy of every model by epoch")

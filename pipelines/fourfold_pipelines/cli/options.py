@@ -51,8 +51,8 @@ MORE_OF_PODS = click.option(
     "pods_text",
     default="{}",
     metavar="JSON",
-    help="More of what pods are given: image, cpu, memory, node_selector, tolerations, deadline_seconds ... as "
-    "a JSON object; goes before what the manifests say.",
+    help="More of what pods are given: image, cpu, memory, node_selector, tolerations, deadline_seconds ... "
+    "as a JSON object; goes before what the manifests say.",
 )
 
 PODS = (

@@ -18,6 +18,9 @@ PIPELINES: dict[str, tuple[str, Callable[[Chosen], Any]]] = {
 """By the name of the file: the pipeline's own name, and what builds it."""
 
 
+DESCRIPTION = "Trains one Keras model every way there is to split the work, and compares."
+
+
 def write(pipeline: str, chosen: Chosen, target: Path, name: str = "") -> None:
     """Compiles a pipeline into a file, which appears whole.
 

@@ -8,6 +8,7 @@ passes them on.
 import contextlib
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -76,6 +77,35 @@ def describe(event: dict[str, Any]) -> str:
             else f"{name} failed: {event['message']}"
         )
     return str(event.get("message", event))
+
+
+EPOCH = re.compile(
+    r"(?P<scenario>[\w-]+)(?: model (?P<model>\d+))?: epoch (?P<epoch>\d+)/(?P<epochs>\d+)  "
+    r"(?:step (?P<step>\d+)/(?P<steps>\d+)  )?loss (?P<loss>[\d.]+)"
+    r"(?:  accuracy (?P<accuracy>[\d.]+)  (?P<rate>[\d,]+) rows/s)?"
+)
+"""What ``describe`` makes of an epoch and of a progress inside one."""
+
+
+def read(line: str) -> dict[str, Any] | None:
+    """The event in a line for people, the other way round than ``describe``; None where there is none.
+
+    For whoever has only a step's log. Numbers are as exact as they were said; rows are those of a second.
+    """
+    found = EPOCH.fullmatch(line.strip())
+    if found is None or (found["steps"] is None) == (found["rate"] is None):
+        return None
+    event: dict[str, Any] = {
+        "scenario": found["scenario"],
+        "model": int(found["model"] or 0),
+        "models": 1 if found["model"] is None else 2,
+        **{name: int(found[name]) for name in ("epoch", "epochs")},
+        "loss": float(found["loss"]),
+    }
+    if found["steps"] is not None:
+        return {"event": "progress", **event, "step": int(found["step"]), "steps": int(found["steps"])}
+    rate = int(found["rate"].replace(",", ""))
+    return {"event": "epoch", **event, "accuracy": float(found["accuracy"]), "rows": rate, "seconds": 1.0}
 
 
 def _of_model(event: dict[str, Any]) -> str:

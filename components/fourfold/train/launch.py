@@ -74,6 +74,7 @@ def create_or_adopt(training: Training, clean: Callable[[], None], pods: Pods, a
 
     Raises:
         ClusterError: the job could not be created.
+        WorkerFailedError: it failed before, by something that would fail again.
     """
     controller = api.controller()
     # The pod itself would be the wrong owner: its successor must find what it left.
@@ -95,6 +96,8 @@ def create_or_adopt(training: Training, clean: Callable[[], None], pods: Pods, a
         if found is not None and _can_be_adopted(found, wanted):
             _tell(training, f"goes on with TFJob {name} in namespace {api.namespace}", found)
             return found
+        if found is not None and _is_same(found, wanted):
+            _refuse_to_repeat(found, api)
     raise ClusterError(f"{ATTEMPTS} TFJobs of this training have failed: delete them ({tfjob.RUN}={called})")
 
 
@@ -108,10 +111,32 @@ def is_named() -> bool:
     return bool(os.environ.get(events.RUN))
 
 
+def _is_same(found: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    annotations = found["metadata"].get("annotations") or {}
+    return annotations.get(tfjob.SPEC) == wanted["metadata"]["annotations"][tfjob.SPEC]
+
+
 def _can_be_adopted(found: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    meta = found["metadata"]
-    same = (meta.get("annotations") or {}).get(tfjob.SPEC) == wanted["metadata"]["annotations"][tfjob.SPEC]
-    return same and not meta.get("deletionTimestamp") and verdict.outcome(found) != "failed"
+    is_going = found["metadata"].get("deletionTimestamp")
+    return _is_same(found, wanted) and not is_going and verdict.outcome(found) != "failed"
+
+
+def _refuse_to_repeat(found: dict[str, Any], api: Api) -> None:
+    """Ends a launcher that was started again, perhaps by Kubeflow, on a training that is known to fail.
+
+    Raises:
+        WorkerFailedError: the job failed by bad input or a loss that diverged.
+    """
+    name, uid = found["metadata"]["name"], found["metadata"]["uid"]
+    pod = verdict.cause(pod for pod in api.list_pods(name)[0] if verdict.is_owned(pod, uid))
+    code = verdict.exit_code(pod) if pod else None
+    if pod and code in (exits.INVALID_INPUT, exits.DIVERGED):
+        said = "\n".join(f"  | {line}" for line in verdict.last_lines(pod)[-8:])
+        raise WorkerFailedError(
+            f"TFJob {name} of this run has failed already and would again: {verdict.worker(pod)} (pod "
+            f"{pod['metadata']['name']}) ended: {verdict.how_it_ended(pod)}; its last lines:\n{said}",
+            code,
+        )
 
 
 def _tell(training: Training, what: str, job: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from fourfold_pipelines.cli.compile import compile_command
 from fourfold_pipelines.cli.manifest import manifest_command
 from fourfold_pipelines.cli.run import run_command
 from fourfold_pipelines.cli.show import show_command
+from fourfold_pipelines.cli.submit import submit_command
 
 
 class _Group(click.Group):
@@ -35,4 +36,5 @@ def main() -> None:
 main.add_command(run_command)
 main.add_command(show_command)
 main.add_command(compile_command)
+main.add_command(submit_command)
 main.add_command(manifest_command)

@@ -27,10 +27,19 @@ def follow(path: Path, process: subprocess.Popen) -> int:
     Returns:
         The exit code of a step that said why it failed, or 0.
     """
+    return show(_events(path, process))
+
+
+def show(told: Iterator[dict[str, Any]]) -> int:
+    """Shows events as they come: lanes in a terminal, plain lines elsewhere.
+
+    Returns:
+        The exit code of a step that said why it failed, or 0.
+    """
     failed = 0
     console = Console(stderr=True)
     if not console.is_terminal:
-        for event in _events(path, process):
+        for event in told:
             failed = failed or _failure(event)
             if event["event"] not in QUIET:
                 click.echo(events.describe(event), err=event["event"] == "step-failed")
@@ -43,7 +52,7 @@ def follow(path: Path, process: subprocess.Popen) -> int:
     )
     with Progress(*columns, console=console, transient=False) as progress:
         lanes = _Lanes(progress)
-        for event in _events(path, process):
+        for event in told:
             failed = failed or _failure(event)
             lanes.show(event)
     return failed
@@ -89,8 +98,8 @@ class _Lanes:
                 said += f" acc {event['accuracy']:.3f} {rate:,.0f} rows/s"
             lane = self._lane(name, event["epochs"])
             self._progress.update(lane, completed=event["epoch"] + part, said=said)
-        elif kind == "step-started" and event["step"] == "train":
-            self._lane("" + event["scenario"], 1, said="starting workers")
+        elif kind == "step-started" and event["step"] == "train" and "scenario" in event:
+            self._lane(event["scenario"], 1, said="starting workers")
         elif kind == "step-failed":
             self._progress.console.print(f"[red]{event['step']} failed:[/red] ", end="")
             self._progress.console.print(event["message"], markup=False, highlight=False)

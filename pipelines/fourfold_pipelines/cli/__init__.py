@@ -6,6 +6,7 @@ from fourfold import __version__
 from fourfold.contract import exits
 from fourfold.contract.errors import FourfoldError
 from fourfold_pipelines.cli.compile import compile_command
+from fourfold_pipelines.cli.doctor import doctor_command
 from fourfold_pipelines.cli.manifest import manifest_command
 from fourfold_pipelines.cli.run import run_command
 from fourfold_pipelines.cli.show import show_command
@@ -37,4 +38,5 @@ main.add_command(run_command)
 main.add_command(show_command)
 main.add_command(compile_command)
 main.add_command(submit_command)
+main.add_command(doctor_command)
 main.add_command(manifest_command)

@@ -45,4 +45,4 @@ def skipped(said: str, do: str = "") -> Finding:
 def worst(found: Iterable[Finding]) -> Level:
     """The worst of several: wrong before warn before all else."""
     levels = {finding.level for finding in found}
-    return next((level for level in ("wrong", "warn") if level in levels), "ok")
+    return "wrong" if "wrong" in levels else "warn" if "warn" in levels else "ok"

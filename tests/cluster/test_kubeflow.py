@@ -1,0 +1,205 @@
+"""A compiled pipeline as Kubeflow runs it: a pod a task, as the service account that the overlay binds."""
+
+import base64
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fourfold.contract import keys
+from fourfold.contract.records import Trained, from_json
+from fourfold.store import s3
+from fourfold.store.objects import open_store
+from fourfold_pipelines import compiled
+from fourfold_pipelines.chosen import for_kubeflow
+from tests.cluster.kubeflow_standin import Pipeline
+from tests.conftest import OVERLAY, kubectl
+
+pytestmark = pytest.mark.cluster
+NAMESPACE = "kubeflow-fourfold-tests"
+STORE = "s3://mlpipeline/fourfold"
+PODS = {"cpu": "150m", "memory": "1500Mi", "deadline_seconds": 300,
+        "node_selector": {"kubernetes.io/os": "linux"}}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def profile(s3_server: s3.Settings, tmp_path_factory) -> Iterator[None]:
+    """A namespace as Kubeflow Pipelines makes it, with the overlay kubeflow in it."""
+    manifests = tmp_path_factory.mktemp("manifests") / "manifests"
+    shutil.copytree(OVERLAY.parents[1], manifests)
+    overlay = manifests / "overlays" / "kubeflow" / "kustomization.yaml"
+    text = overlay.read_text()
+    assert text.count("kubeflow-user-example-com") == 1
+    text = text.replace("kubeflow-user-example-com", NAMESPACE)
+    overlay.write_text(
+        text.replace("http://minio-service.kubeflow:9000", "http://seaweedfs.fourfold.svc:8333")
+    )
+    kubectl("create", "namespace", NAMESPACE)
+    kubectl("-n", NAMESPACE, "create", "serviceaccount", "pipeline-runner")
+    kubectl("-n", NAMESPACE, "create", "secret", "generic", "mlpipeline-minio-artifact",
+            f"--from-literal=accesskey={s3_server.access_key}",
+            f"--from-literal=secretkey={s3_server.secret_key}")  # fmt: skip
+    kubectl("apply", "--server-side", "-k", str(overlay.parent))
+    yield
+    kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+
+
+@pytest.fixture
+def in_store(s3_server: s3.Settings, monkeypatch) -> None:
+    """Lets this process read what the pods wrote."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3_server.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret_key)
+
+
+@pytest.fixture(scope="module")
+def train_yaml(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("compiled") / "train.yaml"
+    compiled.write("train", for_kubeflow(json.dumps(PODS)), path)
+    return path
+
+
+@pytest.fixture
+def start(profile, train_yaml, request) -> Callable[..., Pipeline]:
+    """Starts runs of the compiled pipeline train, with prepared data."""
+    made: list[Pipeline] = []
+
+    def run(**parameters) -> Pipeline:
+        name = f"fourfold-train-{abs(hash(request.node.name)) % 10**5:05d}{len(made)}"
+        pipeline = Pipeline.start(train_yaml, NAMESPACE, name, store=STORE, **parameters)
+        made.append(pipeline)
+        pipeline.run("prepare")
+        return pipeline
+
+    return run
+
+
+def wait_for_job(pipeline: Pipeline, pod: str, seconds: float = 90.0) -> str:
+    """Waits until the run's TFJob trains; gives its name."""
+    until = time.monotonic() + seconds
+    while "epoch 1/" not in pipeline.log(pod):
+        assert time.monotonic() < until, pipeline.log(pod)
+        time.sleep(0.3)
+    (job,) = pipeline.jobs()
+    return job["metadata"]["name"]
+
+
+def signal_group(pod: str, *signals: str) -> None:
+    """Signals the step's processes, a moment apart, as Kubeflow does when it terminates a run."""
+    others = "for p in /proc/[0-9]*; do n=${p#/proc/}; [ $n -gt 1 ] && [ $n -ne $$ ] && kill -%s $n; done"
+    loops = "; sleep 0.3; ".join(others % name for name in signals)
+    kubectl("-n", NAMESPACE, "exec", pod, "--", "sh", "-c", f"{loops}; true")
+
+
+def wait_until_gone(pipeline: Pipeline, seconds: float = 30.0) -> None:
+    until = time.monotonic() + seconds
+    while pipeline.jobs():
+        assert time.monotonic() < until, "the TFJob is still there"
+        time.sleep(0.3)
+
+
+def test_a_compiled_pipeline_runs_task_by_task(start, in_store):
+    pipeline = start(rows=400, holdout=100, epochs=2)
+    log = pipeline.run("train")
+    (job,) = pipeline.jobs()
+
+    assert "data_parallel: epoch 2/2" in log
+    (owner,) = job["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"]) == ("ConfigMap", pipeline.name)
+    worker = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
+    assert worker["containers"][0]["resources"] == pipeline.task_config("train")["resources"]
+    assert worker["containers"][0]["resources"]["requests"] == {"cpu": "150m", "memory": "1500Mi"}
+    assert worker["nodeSelector"] == {"kubernetes.io/os": "linux"}
+    # The pods wrote below the artifact's URI themselves, in the bucket that the store is in.
+    uri = pipeline.outputs["train"]["model"]
+    trained = from_json(Trained, open_store(uri).read(keys.TRAINED))
+    assert trained.training.output == uri
+    assert open_store(uri).exists(keys.model(0))
+    assert "does not exist" in log, "nothing was left at the local path, which Kubeflow takes for well"
+
+    pipeline.run("evaluate")
+    metadata = pipeline.outputs["evaluate metadata"]
+    assert 0 < metadata["metrics"]["accuracy"] <= 1
+    matrix = metadata["classification"]["confusionMatrix"]
+    assert [each["displayName"] for each in matrix["annotationSpecs"]] == [str(digit) for digit in range(10)]
+    page = pipeline.outputs["evaluate"]["page"]
+    store, _, name = page.rpartition("/")
+    assert open_store(store).read(name).startswith(b"<!doctype html>")
+
+    log = pipeline.run("clean-up")
+    assert f"deleted {job['metadata']['name']}" in log
+    assert pipeline.jobs() == []
+    assert "nothing: no TFJob was left" in pipeline.run("clean-up")
+
+
+def test_a_step_that_is_terminated_deletes_its_job_first_of_all(start):
+    pipeline = start(rows=2000, holdout=100, epochs=500, scenario="sequential")
+    pod = pipeline.begin("train")
+    wait_for_job(pipeline, pod)
+    signal_group(pod, "TERM", "KILL")
+
+    code, _ = pipeline.end("train", pod)
+    assert code != 0
+    wait_until_gone(pipeline)
+
+
+def test_the_last_step_deletes_what_a_killed_one_left_and_nothing_else(start):
+    first = start(rows=2000, holdout=100, epochs=500, scenario="sequential")
+    second = start(rows=2000, holdout=100, epochs=500, scenario="sequential", seed=1)
+    pods = {pipeline.name: pipeline.begin("train") for pipeline in (first, second)}
+    for pipeline in (first, second):
+        wait_for_job(pipeline, pods[pipeline.name])
+    signal_group(pods[first.name], "KILL")
+    code, _ = first.end("train", pods[first.name])
+    assert code != 0
+    (left,) = first.jobs()
+
+    assert f"deleted {left['metadata']['name']}" in first.run("clean-up")
+    assert first.jobs() == []
+    assert len(second.jobs()) == 1, "another run's job stays"
+    second.run("clean-up")
+    code, log = second.end("train", pods[second.name])
+    assert code != 0, "a job that somebody deletes ends its step"
+    assert "Traceback" not in log
+
+
+def test_a_step_that_is_started_again_goes_on_with_its_job(start, in_store):
+    pipeline = start(rows=2000, holdout=100, epochs=30, scenario="sequential")
+    pod = pipeline.begin("train")
+    job = wait_for_job(pipeline, pod)
+    # Evicted: the pod goes at once, and the workflow starts another one on its own.
+    kubectl("-n", NAMESPACE, "delete", "pod", pod, "--grace-period=0", "--force")
+
+    log = pipeline.run("train")
+    assert f"goes on with TFJob {job}" in log
+    assert [each["metadata"]["name"] for each in pipeline.jobs()] == [job]
+    assert open_store(pipeline.outputs["train"]["model"]).exists(keys.TRAINED)
+    pipeline.run("clean-up")
+
+
+def test_a_training_that_diverged_is_not_trained_again(start):
+    pipeline = start(
+        rows=400, holdout=100, epochs=2, scenario="sequential", optimizer="sgd", learning_rate=1e9
+    )
+    code, log = pipeline.end("train", pipeline.begin("train"))
+    assert (code, "diverged" in log) == (3, True), log
+    (job,) = pipeline.jobs()
+
+    code, log = pipeline.end("train", pipeline.begin("train"))
+    assert code == 3
+    assert f"TFJob {job['metadata']['name']} of this run has failed already and would again" in log
+    assert len(pipeline.jobs()) == 1
+    pipeline.run("clean-up")
+    assert pipeline.jobs() == []
+
+
+def test_no_account_is_in_the_compiled_pipeline_or_in_any_log(start, s3_server, train_yaml):
+    pipeline = start(rows=400, holdout=100, epochs=1, scenario="sequential")
+    said = train_yaml.read_text() + pipeline.run("train") + json.dumps(pipeline.jobs())
+    for secret in (s3_server.access_key, s3_server.secret_key):
+        assert secret not in said
+        assert base64.b64encode(secret.encode()).decode() not in said
+    pipeline.run("clean-up")

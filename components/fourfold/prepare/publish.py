@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from fourfold.contract import events
 from fourfold.contract.again import again
 from fourfold.contract.records import to_json
+from fourfold.contract.whole import whole
 from fourfold.prepare.step import prepare
 
 
@@ -30,6 +31,7 @@ def run(
 ) -> Outputs:
     """The component's body; arguments as in ``component``."""
     with events.step("prepare", code):
+        rows, holdout, workers, seed = whole(rows=rows, holdout=holdout, workers=workers, seed=seed)
         done = again(lambda: prepare(store, data, rows, holdout, split=split, workers=workers, seed=seed))
         path = Path(dataset_path)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,7 @@ from typing import Any
 from fourfold.contract import events
 from fourfold.contract.again import again
 from fourfold.contract.records import to_json
+from fourfold.contract.whole import whole
 
 
 def run(
@@ -24,6 +25,9 @@ def run(
 ) -> None:
     """The component's body; arguments as in ``component``."""
     with events.step("report", code):
+        names = ("rows", "holdout", "workers", "epochs", "batch", "seed")
+        known = {name: arguments[name] for name in names if name in arguments}
+        arguments = {**arguments, **dict(zip(known, whole(**known), strict=True))}
         from fourfold.report import summary
         from fourfold.report.step import report
 

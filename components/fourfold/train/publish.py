@@ -9,6 +9,7 @@ from typing import Any
 from fourfold.contract import events, images, keys, pods as given
 from fourfold.contract.again import again
 from fourfold.contract.records import Training, to_json
+from fourfold.contract.whole import whole
 from fourfold.store.objects import open_store
 from fourfold.train import processes, tfjob
 from fourfold.train.step import copy, train
@@ -38,6 +39,7 @@ def run(
     the result's, and ``task``, a ``dsl.TaskConfig``, is what was set on the Kubeflow task.
     """
     with events.step("train", code, scenario=scenario):
+        workers, epochs, batch, seed = whole(workers=workers, epochs=epochs, batch=batch, seed=seed)
         training = Training(
             scenario=scenario,
             workers=workers,

@@ -1,0 +1,22 @@
+"""Whole numbers that arrive as floats: Kubeflow knows one kind of number, and writes 2 as 2.0 here and there."""
+
+from fourfold.contract.errors import InvalidInputError
+
+
+def whole(**numbers: float) -> tuple[int, ...]:
+    """The numbers as integers.
+
+    Args:
+        **numbers: by the names that a user knows them by.
+
+    Returns:
+        The integers, in the order of the arguments.
+
+    Raises:
+        InvalidInputError: a number has a fraction, or is no number.
+    """
+    for name, value in numbers.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or value != value or value in (float("inf"), -float("inf")) or value != int(value):
+            raise InvalidInputError(f"{name} must be a whole number, got {value!r}")
+    return tuple(map(int, numbers.values()))

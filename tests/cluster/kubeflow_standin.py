@@ -5,6 +5,7 @@ on a real back end; there is no Argo, no cache and no metadata service. An objec
 """
 
 import json
+import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -204,7 +205,9 @@ class Pipeline:
         return log
 
     def log(self, pod: str) -> str:
-        return kubectl("-n", self.namespace, "logs", pod)
+        """What a pod has printed; nothing before it has started."""
+        command = ["kubectl", "-n", self.namespace, "logs", pod]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
 
     def jobs(self) -> list[dict[str, Any]]:
         """The TFJobs of this run."""

@@ -1,4 +1,4 @@
-"""Whole numbers that arrive as floats: Kubeflow knows one kind of number, and writes 2 as 2.0 here and there."""
+"""Whole numbers that arrive as floats: Kubeflow knows one kind of number, and may write 2 as 2.0."""
 
 from fourfold.contract.errors import InvalidInputError
 

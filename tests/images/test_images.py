@@ -314,3 +314,32 @@ def test_building_gives_the_builder_wheel_and_pins_and_prints_the_names(tmp_path
         assert f"CODE={images.code()}" in called
         assert f"WHEEL_SHA256={hashlib.sha256(b'').hexdigest()}" in called
     assert f"called: {images.WORKER} " in second
+
+
+@pytest.mark.skipif(not shutil.which("sha256sum"), reason="images/build needs sha256sum")
+def test_what_is_pushed_is_what_was_built_under_the_registrys_name(tmp_path):
+    log = tmp_path / "log"
+    docker = f'#!/bin/sh\necho "$1 $2 $3" >>"{log}"\n'
+    for name, text in (("python3", PYTHON.format(python=sys.executable)), ("docker", docker)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    environment = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "PYTHON": str(tmp_path / "python3"),
+        "REGISTRY": "registry.example.org/team/",
+    }
+    done = subprocess.run(
+        [IMAGES / "build", "--push"], env=environment, capture_output=True, text=True, timeout=120, check=True
+    )
+    names = [f"registry.example.org/team/{image}" for image in (images.STEPS, images.WORKER)]
+    assert done.stdout.split() == names
+    assert log.read_text().splitlines() == [
+        *(f"build -t {name}" for name in names),
+        *(f"push -q {name}" for name in names),
+    ]
+
+
+def test_an_argument_that_building_does_not_know_is_refused():
+    done = subprocess.run([IMAGES / "build", "--puhs"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "unknown argument '--puhs'" in done.stderr

@@ -3,6 +3,7 @@
 import base64
 import json
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -91,7 +92,9 @@ def signal_group(pod: str, *signals: str) -> None:
     """Signals the step's processes, a moment apart, as Kubeflow does when it terminates a run."""
     others = "for p in /proc/[0-9]*; do n=${p#/proc/}; [ $n -gt 1 ] && [ $n -ne $$ ] && kill -%s $n; done"
     loops = "; sleep 0.3; ".join(others % name for name in signals)
-    kubectl("-n", NAMESPACE, "exec", pod, "--", "sh", "-c", f"{loops}; true")
+    # The container ends with the program, and this command with it.
+    command = ["kubectl", "-n", NAMESPACE, "exec", pod, "--", "sh", "-c", loops]
+    subprocess.run(command, capture_output=True, timeout=60, check=False)
 
 
 def wait_until_gone(pipeline: Pipeline, seconds: float = 30.0) -> None:

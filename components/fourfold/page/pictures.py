@@ -63,7 +63,7 @@ def curves(scenarios: dict[str, Any]) -> str:
             axes.xaxis.get_major_locator().set_params(integer=True)
             axes.set_xlim(0.5, longest + 0.5)
         left.set_ylim(bottom=0)
-        right.legend(loc="lower right", fontsize=10)
+        right.legend(loc="best", fontsize=10)
         return _svg(figure, "Training loss and accuracy of every model by epoch")
 
 

@@ -48,7 +48,7 @@ class Chosen:
         """
         other = self.worker_image if ours == images.WORKER else self.steps_image
         found = other or (f"{self.registry.rstrip('/')}/{ours}" if self.registry else ours)
-        if not IMAGE.fullmatch(found) or found.endswith(":latest"):
+        if not IMAGE.fullmatch(found) or found.endswith(":latest") or "://" in found:
             raise InvalidInputError(
                 f"{found!r} cannot be the image of a step: name one with a tag that stays what it is (not "
                 "`latest`), or with a digest, since Kubeflow's cache goes by the name"

@@ -46,3 +46,5 @@ def write(pipeline: str, chosen: Chosen, target: Path, name: str = "") -> None:
         part.replace(target)
     except OSError as error:
         raise FourfoldError(f"cannot write {target}: {error.strerror or error}") from error
+    finally:
+        part.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fourfold.contract import images
+from fourfold.contract.again import PAUSES
 from fourfold.contract.pods import Pods
 from fourfold.train.launch import TRIES
 from fourfold_pipelines.chosen import Chosen
@@ -69,7 +70,7 @@ def give(task: Any, name: str, chosen: Chosen) -> Any:
     given = chosen.of_pods()
     task.set_container_image(chosen.image(step.image))
     # Counted from the first try, and what still runs then is ended: so it covers all that a step may do.
-    longest = (step.retries + 1) * TRIES * given.deadline_seconds
+    longest = (step.retries + 1) * (len(PAUSES) + 1) * TRIES * given.deadline_seconds
     task.set_retry(step.retries, PAUSE, backoff_factor=2.0, backoff_max_duration=f"{longest}s")
     if step.cpu:
         task.set_cpu_request(step.cpu).set_memory_request(step.memory).set_memory_limit(step.memory)
@@ -100,14 +101,12 @@ def _give_to_workers(task: Any, pods: Pods) -> None:
 
 
 def _memory(quantity: str) -> str:
-    """A quantity of bytes as kfp takes it: whole, with a capital K."""
-    if quantity.endswith("k"):
-        quantity = quantity[:-1] + "K"
-    number = quantity.rstrip("KMGTi")
+    """A quantity of bytes as kfp takes it: whole, and without the k that it does not know."""
+    number = quantity.rstrip("kKMGTi")
     unit = quantity[len(number) :]
-    if number.isdigit():
+    if number.isdigit() and unit != "k":
         return quantity
-    power = "KMGT".index(unit[0]) + 1 if unit else 0
+    power = "KMGT".index(unit[0].upper()) + 1 if unit else 0
     return str(int(float(number) * (1024 if unit.endswith("i") else 1000) ** power))
 
 

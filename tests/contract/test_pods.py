@@ -17,6 +17,15 @@ NAMES = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
 SECONDS = st.integers(1, pods.SECONDS_OF_A_YEAR)
 TEXTS = st.dictionaries(st.text(), st.text(), max_size=3)
 KEYS = r"[-._a-zA-Z0-9]{1,30}"
+NUMBERS = st.integers(-(2**53), 2**53) | st.floats(-1e6, 1e6).filter(lambda x: not x.is_integer())
+JSON = st.recursive(
+    st.text(max_size=5) | st.booleans() | st.none() | NUMBERS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+OBJECTS = st.dictionaries(st.text(max_size=5), JSON, max_size=3)
+KINDS = st.dictionaries(st.sampled_from(["nvidia.com/gpu", "cpu", "memory"]), QUANTITIES, max_size=3)
+RESOURCES = st.dictionaries(st.sampled_from(["requests", "limits"]), KINDS, max_size=2)
 RECORDS = st.builds(
     Pods,
     namespace=NAMES | st.just(""),
@@ -34,6 +43,8 @@ RECORDS = st.builds(
     gpu_resource=st.sampled_from(["nvidia.com/gpu", "amd.com/gpu"]),
     node_selector=TEXTS,
     tolerations=st.lists(TEXTS, max_size=3),
+    affinity=OBJECTS,
+    resources=RESOURCES,
     start_seconds=SECONDS,
     deadline_seconds=SECONDS,
     ttl_seconds=SECONDS,
@@ -125,6 +136,9 @@ def test_whole_floats_become_ints(field):
         ('{"node_selector": {"a": true}}', "node_selector: a: expected str, got True"),
         ('{"tolerations": {"key": "a"}}', "tolerations: expected list"),
         ('{"tolerations": ["a"]}', "tolerations: 0: expected dict"),
+        ('{"affinity": ["a"]}', "affinity: expected dict"),
+        ('{"resources": "2Gi"}', "resources: expected dict"),
+        ('{"affinity": {"a": NaN}}', "NaN is not JSON"),
         ('{"gpus": NaN}', "NaN is not JSON"),
         ('{"deadline_seconds": Infinity}', "Infinity is not JSON"),
         ('{"deadline_seconds": 1e999}', "Infinity is not JSON"),

@@ -1,87 +1,16 @@
-"""The step on scores as workers leave them: measured, or refused by name; and what KFP is told."""
+"""The step on scores as workers leave them: measured, or refused by name."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
-from kfp import dsl
 
-from fourfold.contract import exits, keys
+from fourfold.contract import keys
 from fourfold.contract.errors import DamagedObjectError, MissingObjectError
-from fourfold.contract.records import Epoch, Evaluation, Trained, Training, WorkerReport, from_json, to_json
-from fourfold.evaluate import publish
+from fourfold.contract.records import Evaluation, from_json, to_json
 from fourfold.evaluate.step import evaluate
 from fourfold.model import measures
-from fourfold.prepare.step import Prepared, prepare
-from fourfold.store import cache
-from fourfold.store.formats import arrays_to_bytes, sha256
-from fourfold.store.objects import open_store
-
-TEST_ROWS, HOLDOUT_ROWS = 2000, 20
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("evaluate-store")
-
-
-@pytest.fixture(scope="module")
-def prepared(store) -> Prepared:
-    return prepare(str(store), rows=50, holdout=HOLDOUT_ROWS)
-
-
-@pytest.fixture(scope="module")
-def labels(store, prepared) -> dict[str, np.ndarray]:
-    source = open_store(str(store))
-    return {part: cache.read_rows(source, prepared.manifest, part)[1] for part in ("test", "holdout")}
-
-
-def scores(labels: dict[str, np.ndarray], right: float, seed: int) -> dict[str, np.ndarray]:
-    """Random logits in which about a share ``right`` of the rows is raised at the right class."""
-    rng = np.random.default_rng(seed)
-    made = {}
-    for part, y in labels.items():
-        logits = rng.normal(size=(len(y), 10)).astype(np.float32)
-        logits[np.arange(len(y)), y] += 9 * (rng.random(len(y)) < right)
-        made[part] = logits
-    return made
-
-
-Write = Callable[..., str]
-
-
-@pytest.fixture
-def write(store, prepared, tmp_path) -> Write:
-    """Writes what the train step would have left: the record and each model's scores."""
-
-    def write(*members: dict[str, np.ndarray], scenario: str = "solo") -> str:
-        target, reports = open_store(str(tmp_path / "trained")), []
-        asked = Training(
-            scenario, len(members), str(store), prepared.manifest.fingerprint, prepared.split.id, ""
-        )
-        for index, member in enumerate(members):
-            data = arrays_to_bytes(member)
-            target.write(keys.scores(index), data)
-            epochs = [Epoch(1.0, 0.5, 0.1, 25)]
-            reports.append(
-                WorkerReport(index, str(index), index, 25, epochs, ["old", f"digest-{index}"],
-                             objects={keys.scores(index): sha256(data)})
-            )  # fmt: skip
-        count = len(members)
-        target.write(keys.TRAINED, to_json(Trained(asked, count, 1, count, 100, 1, reports)))
-        return target.uri
-
-    return write
-
-
-@pytest.fixture
-def measure(store, prepared, write) -> Callable[..., Evaluation]:
-    def measure(*members: dict[str, np.ndarray]) -> Evaluation:
-        return evaluate(str(store), prepared.manifest.fingerprint, write(*members))
-
-    return measure
+from tests.evaluate.conftest import TEST_ROWS, scores
 
 
 def test_one_model_is_measured_on_the_test_rows(measure, labels):
@@ -179,44 +108,33 @@ def test_nan_logits_have_no_loss_and_the_json_stays_strict(measure, labels):
     json.loads(to_json(result), parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
 
 
-def published(store, prepared, uri, tmp_path) -> tuple[dsl.Metrics, dsl.ClassificationMetrics, Path]:
-    metrics, classification = dsl.Metrics(), dsl.ClassificationMetrics()
-    path = tmp_path / "made" / "evaluation.json"
-    publish.run(str(store), prepared.manifest.fingerprint, "", uri, metrics, classification, str(path))
-    return metrics, classification, path
+def test_the_roc_is_of_all_models_together(measure, labels):
+    members = [scores(labels, 0.5, seed=0), scores(labels, 0.9, seed=1)]
+
+    result = measure(*members)
+
+    logits, twice = np.concatenate([m["test"] for m in members]), np.tile(labels["test"], 2)
+    points, area = measures.roc(logits, twice)
+    assert (result.roc, result.auc) == (points.tolist(), area)
+    alone = [measure(member).auc for member in members]
+    assert result.auc is not None
+    assert alone[0] < result.auc < alone[1]
 
 
-def test_kfp_gets_metrics_a_confusion_matrix_and_the_json(store, prepared, write, labels, tmp_path):
-    uri = write(scores(labels, 0.8, seed=0), scores(labels, 0.8, seed=1))
+def test_scores_without_a_finite_row_have_no_roc(measure, labels):
+    member = scores(labels, 0.8, seed=0)
+    member["test"][:] = np.nan
 
-    metrics, classification, path = published(store, prepared, uri, tmp_path)
+    result = measure(member)
 
-    result = from_json(Evaluation, path.read_bytes())
-    assert result.vote is not None
-    assert metrics.metadata == {
-        "accuracy": result.accuracy, "loss": result.loss, "vote_accuracy": result.vote.accuracy
-    }  # fmt: skip
-    table = [row["row"] for row in classification.metadata["confusionMatrix"]["rows"]]
-    assert table == result.confusion
+    assert (result.roc, result.auc) == ([], None)
+    assert result.accuracy == 0
+    assert np.sum(result.confusion) == 0
+    assert from_json(Evaluation, to_json(result)) == result
 
 
-def test_a_loss_that_is_not_a_number_is_logged_as_the_word(store, prepared, write, labels, tmp_path):
-    """KFP's executor output is JSON, which has no NaN (K4); the step ends well all the same."""
-    broken = scores(labels, 0.8, seed=0)
-    broken["test"][0, 3] = np.nan
+def test_an_evaluation_of_a_version_without_a_roc_is_read(measure, labels):
+    written = json.loads(to_json(measure(scores(labels, 0.8, seed=0))))
+    del written["roc"], written["auc"]
 
-    metrics, classification, path = published(store, prepared, write(broken), tmp_path)
-
-    assert metrics.metadata["loss"] == "nan"
-    assert isinstance(metrics.metadata["accuracy"], float)
-    for metadata in (metrics.metadata, classification.metadata):
-        json.dumps(metadata, allow_nan=False)
-    assert from_json(Evaluation, path.read_bytes()).loss is None
-
-
-def test_a_user_reads_the_cause_alone_when_the_step_fails(store, prepared, tmp_path, capsys):
-    with pytest.raises(SystemExit) as caught:
-        published(store, prepared, str(tmp_path / "nothing"), tmp_path)
-
-    assert caught.value.code == exits.INVALID_INPUT
-    assert "evaluate failed: there is no trained.json" in capsys.readouterr().out
+    assert from_json(Evaluation, json.dumps(written)).roc == []

@@ -138,9 +138,10 @@ def test_help_shows_every_option_with_its_default():
 
 def test_defaults_of_the_help_are_those_of_the_pipeline():
     """So that the same command and the same pipeline without arguments do the same."""
-    from fourfold_pipelines.experiment import experiment
+    from fourfold_pipelines.chosen import Chosen
+    from fourfold_pipelines.experiment import build
 
-    inputs = experiment.component_spec.inputs
+    inputs = build(Chosen()).component_spec.inputs
     for option, default in DEFAULTS.items():
         if option not in ("--scenario", "--out"):
             assert str(inputs[option[2:].replace("-", "_")].default) == default, option
@@ -165,12 +166,13 @@ def test_compile_writes_a_pipeline_that_kfp_loads(tmp_path):
     result = fourfold("compile", "-o", str(tmp_path / "new" / "folder"))
 
     assert result.exit_code == 0, result.output
-    files = list((tmp_path / "new" / "folder").iterdir())
-    assert [path.name for path in files] == ["experiment.yaml"]
-    assert str(files[0]) in result.output
-    loaded = components.load_component_from_file(str(files[0]))
-    assert loaded.name == "fourfold-experiment"
-    assert set(loaded.component_spec.inputs) >= {"data", "rows", "scenarios", "seed"}  # pyright: ignore
+    files = sorted((tmp_path / "new" / "folder").iterdir())
+    assert [path.name for path in files] == ["experiment.yaml", "train.yaml"]
+    for path in files:
+        assert f"wrote {path}" in result.output
+        loaded = components.load_component_from_file(str(path))
+        assert loaded.name == f"fourfold-{path.stem}"
+        assert set(loaded.component_spec.inputs) >= {"data", "rows", "seed"}  # pyright: ignore
 
 
 def test_compile_again_gives_the_same_bytes(tmp_path):
@@ -178,7 +180,8 @@ def test_compile_again_gives_the_same_bytes(tmp_path):
         assert fourfold("compile", "-o", str(tmp_path / "a")).exit_code == 0
     fourfold("compile", "-o", str(tmp_path / "b"))
 
-    assert (tmp_path / "a/experiment.yaml").read_bytes() == (tmp_path / "b/experiment.yaml").read_bytes()
+    for name in ("experiment.yaml", "train.yaml"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
 @pytest.mark.parametrize("below", ["", "x"])

@@ -1,19 +1,20 @@
-"""The step reads what the other steps left in the store and in files, and writes two files."""
+"""The step reads what the other steps left in the store and in files, and writes three files."""
 
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fourfold.contract import images, keys, pods
 from fourfold.contract.records import to_json
 from fourfold.prepare.step import prepare
-from fourfold.report import publish
+from fourfold.report import publish, summary
 
 
 @pytest.fixture
-def left(run, tmp_path) -> dict[str, str | list[str]]:
+def left(run, tmp_path) -> dict[str, Any]:
     """What the other steps left, as the arguments of ``publish.run``."""
     prepared = prepare(str(tmp_path / "store"), rows=50, holdout=20)
     (tmp_path / "merged").mkdir()
@@ -27,12 +28,13 @@ def left(run, tmp_path) -> dict[str, str | list[str]]:
         "store": str(tmp_path / "store"),
         "fingerprint": prepared.manifest.fingerprint,
         "split_id": prepared.split.id,
-        "arguments": json.dumps(run.arguments),
+        "arguments": run.arguments,
         "pods": pods.HERE,
         "code": images.code(),
         "evaluations": evaluations,
         "merged": str(tmp_path / "merged"),
         "page_path": str(tmp_path / "new" / "page.html"),
+        "summary_path": str(tmp_path / "new" / "summary.md"),
         "results_path": str(tmp_path / "new" / "results.json"),
     }
 
@@ -50,6 +52,7 @@ def test_page_and_results_are_written(left, run):
     page = Path(left["page_path"]).read_text(encoding="utf-8")
     assert left["fingerprint"] in page
     assert "MNIST sample" in page
+    assert Path(left["summary_path"]).read_text(encoding="utf-8") == summary.write(results)
 
 
 def test_the_image_that_the_pods_ran_in_is_in_the_results(left):
@@ -73,7 +76,7 @@ def test_what_is_missing_is_named_and_nothing_is_written(left, capsys, argument,
         publish.run(**{**left, argument: value})
 
     assert said in capsys.readouterr().out
-    assert not Path(left["page_path"]).exists()
+    assert not (Path(left["page_path"]).parent).exists()
 
 
 def test_an_evaluation_that_is_none_is_named(left, capsys):

@@ -181,7 +181,7 @@ def test_another_training_is_another_job(change):
         {"access_key": "id"}, {"secret_key": "key"}, {"endpoint": "http://s3:1"}, {"cpu": "2"},
         {"memory": "3Gi"}, {"scratch": "5Gi"}, {"gpus": 2}, {"gpu_resource": "amd.com/gpu"},
         {"node_selector": {"zone": "b"}}, {"tolerations": []}, {"start_seconds": 1}, {"deadline_seconds": 9},
-        {"ttl_seconds": 9},
+        {"ttl_seconds": 9}, {"affinity": {"nodeAffinity": {}}}, {"resources": {"limits": {"cpu": "3"}}},
     ],
     ids=str,
 )  # fmt: skip
@@ -308,6 +308,26 @@ def test_size_and_place_arrive():
     }
     assert template(job)["spec"]["nodeSelector"] == {"zone": "a"}
     assert template(job)["spec"]["tolerations"] == [{"key": "gpu", "operator": "Exists"}]
+
+
+def test_resources_as_of_a_container_go_before_cpu_memory_and_gpus():
+    given_ = {"requests": {"cpu": "3"}, "limits": {"example.org/chip": "2", "memory": "1Gi"}}
+    job = build(pods=Pods(cpu="9", memory="9Gi", gpus=9, resources=given_))
+    assert container(job)["resources"] == given_
+    assert "nvidia" not in json.dumps(job)
+
+
+def test_affinity_is_the_pods_own():
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}}
+    assert template(build(pods=Pods(affinity=affinity)))["spec"]["affinity"] == affinity
+    assert "affinity" not in template(build(pods=Pods()))["spec"]
+
+
+@given(st.integers(0, 8), st.sampled_from(["nvidia.com/gpu", "amd.com/gpu"]))
+def test_what_is_usual_written_out_as_resources_makes_the_same_container(gpus, kind):
+    pods = Pods(cpu="3", memory="7Gi", gpus=gpus, gpu_resource=kind)
+    written = Pods(resources=tfjob.resources(pods))
+    assert container(build(pods=written)) == container(build(pods=pods))
 
 
 def test_without_gpus_none_is_asked_for():

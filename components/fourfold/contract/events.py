@@ -80,9 +80,9 @@ def describe(event: dict[str, Any]) -> str:
 
 
 EPOCH = re.compile(
-    r"(?P<scenario>[\w-]+)(?: model (?P<model>\d+))?: epoch (?P<epoch>\d+)/(?P<epochs>\d+)  "
-    r"(?:step (?P<step>\d+)/(?P<steps>\d+)  )?loss (?P<loss>[\d.]+)"
-    r"(?:  accuracy (?P<accuracy>[\d.]+)  (?P<rate>[\d,]+) rows/s)?"
+    r"(?P<scenario>[\w-]+)(?: model (?P<model>\d{1,9}))?: epoch (?P<epoch>\d{1,9})/(?P<epochs>\d{1,9})  "
+    r"(?:step (?P<step>\d{1,9})/(?P<steps>0*[1-9]\d{0,8})  )?loss (?P<loss>\d{1,300}\.\d{1,9})"
+    r"(?:  accuracy (?P<accuracy>\d\.\d{1,9})  (?P<rate>\d{1,3}(?:,\d{3}){0,30}) rows/s)?"
 )
 """What ``describe`` makes of an epoch and of a progress inside one."""
 

@@ -15,7 +15,7 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
         logits: [n, classes], any float dtype.
 
     Returns:
-        float64 [n, classes]; each row sums to 1, or is NaN where a logit is not finite.
+        float64 [n, classes]; each row sums to 1, or is NaN where a logit is NaN or +infinity.
     """
     wide = logits.astype(np.float64)
     with np.errstate(invalid="ignore"):
@@ -73,7 +73,7 @@ def roc(scores: np.ndarray, labels: np.ndarray, points: int = 101) -> tuple[np.n
     Args:
         scores: logits [n, classes]; rows that are not finite are left out.
         labels: [n] class numbers.
-        points: kept at most, evenly along the curve.
+        points: kept at most, evenly along the curve; at least 2.
 
     Returns:
         float64 [points, 3]: false positive rate, true positive rate, threshold, all finite, from (0, 0) to

@@ -60,7 +60,7 @@ def curves(scenarios: dict[str, Any]) -> str:
         right.set_ylabel("training accuracy (%)")
         for axes in (left, right):
             axes.set_xlabel("epoch")
-            axes.xaxis.get_major_locator().set_params(integer=True)
+            axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
             axes.set_xlim(0.5, longest + 0.5)
         left.set_ylim(bottom=0)
         right.legend(loc="best", fontsize=10)

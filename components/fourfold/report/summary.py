@@ -58,5 +58,9 @@ def _nats(value: float | None) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text that means nothing to Markdown or HTML beyond its characters."""
-    return "".join(f"&#{ord(c)};" if c in "<>&|*_`[]\\#!" else c for c in " ".join(text.split()))
+    """A text that means nothing to Markdown or HTML beyond its characters.
+
+    By backslashes, and by named entities alone: Kubeflow's page does not know those that are numbers.
+    """
+    named = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
+    return "".join(named.get(c) or (f"\\{c}" if c in "|*_`[]\\#!" else c) for c in " ".join(text.split()))

@@ -49,7 +49,7 @@ def delete_jobs(api: Api, keep_failed: bool, sleep: Callable[[float], None] = ti
         )
     selector = f"{tfjob.RUN}={tfjob.label(launch.name_of_run(controller))}"
     deleted: dict[str, None] = {}
-    for _ in range(TRIES):
+    for attempt in range(TRIES + 1):
         left = [
             job["metadata"]
             for job in api.jobs(selector)
@@ -57,6 +57,8 @@ def delete_jobs(api: Api, keep_failed: bool, sleep: Callable[[float], None] = ti
         ]
         if not left:
             return list(deleted)
+        if attempt == TRIES:
+            break
         for meta in left:
             api.delete_job(meta["name"], meta["uid"])
             deleted[meta["name"]] = None

@@ -13,6 +13,8 @@ from fourfold.contract import images
         dsl.TaskConfigField.KUBERNETES_TOLERATIONS,
         dsl.TaskConfigField.KUBERNETES_NODE_SELECTOR,
         dsl.TaskConfigField.KUBERNETES_AFFINITY,
+        # Of this step itself; kfp lets no variable be set on a task that passes on and does not say so.
+        dsl.TaskConfigPassthrough(field=dsl.TaskConfigField.ENV, apply_to_task=True),
     ],
 )
 def train(

@@ -95,7 +95,8 @@ def place_of_output(training: Training, uri: str) -> str:
     what serves the one serves the other. Else, and where the output is a folder, into the store, from where
     this step takes it.
     """
-    return uri if _bucket(uri) and _bucket(uri) == _bucket(training.store) else output_in_store(training)
+    is_near = _bucket(uri) and _bucket(uri) == _bucket(training.store)
+    return uri if is_near else output_in_store(training, uri)
 
 
 def _bucket(uri: str) -> str:
@@ -103,11 +104,15 @@ def _bucket(uri: str) -> str:
     return uri.partition("://")[2].partition("/")[0] if given.can_reach(uri) else ""
 
 
-def output_in_store(training: Training) -> str:
-    """Where pods write to when this step's own output is a folder that they cannot reach.
+def output_in_store(training: Training, uri: str = "") -> str:
+    """Where pods write to when this step's own output is where they cannot write.
 
-    The same for the same training of the same run, so that a launcher that is started again finds it.
+    The same for the same training of the same run, so that a launcher that is started again finds it. In
+    Kubeflow nothing in a step's environment names the run, but the URI of its output does.
     """
-    run = tfjob.label(os.environ.get(events.RUN, "fourfold"))
+    named = (
+        f"kubeflow-{hashlib.sha256(uri.encode()).hexdigest()[:16]}" if given.can_reach(uri) else "fourfold"
+    )
+    run = tfjob.label(os.environ.get(events.RUN, named))
     digest = hashlib.sha256(to_json(replace(training, output=""))).hexdigest()[:16]
     return f"{training.store.rstrip('/')}/{keys.training(run, digest)}"

@@ -118,4 +118,4 @@ def said_of_pods(namespace: str | None, gpus: int | None, pods_text: str) -> str
     """What the options say of the pods, as one JSON object; shorthands go before ``--pods``."""
     pods.read(pods_text)
     said = {"namespace": namespace, "gpus": gpus}
-    return json.dumps({**json.loads(pods_text), **{k: v for k, v in said.items() if v is not None}})
+    return json.dumps({**json.loads(pods_text or "{}"), **{k: v for k, v in said.items() if v is not None}})

@@ -4,9 +4,10 @@ import json
 from typing import Any, Protocol
 
 import urllib3
+import yaml
 from kubernetes import client
 
-from fourfold.contract.errors import ClusterUnavailableError
+from fourfold.contract.errors import ClusterError, ClusterUnavailableError
 from fourfold.train.api import configuration
 
 TIMES = (5.0, 30.0)
@@ -25,6 +26,10 @@ class RefusedError(Exception):
         self.status, self.message = status, message
 
 
+class LoginError(ClusterError):
+    """The API server does not know who asks, whatever is asked."""
+
+
 class Asks(Protocol):
     """Whoever answers questions about a cluster."""
 
@@ -33,7 +38,7 @@ class Asks(Protocol):
 
         Raises:
             RefusedError: it is not to be had.
-            ClusterUnavailableError: nobody answers.
+            ClusterError: nobody answers, not an API server, or one that does not know us.
         """
         ...
 
@@ -50,7 +55,13 @@ class ApiServer:
     """
 
     def __init__(self) -> None:
-        settings = configuration()
+        try:
+            settings = configuration()
+        except (yaml.YAMLError, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            # The client checks little of what it reads.
+            raise ClusterError(
+                f"the kubeconfig cannot be read: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            ) from error
         settings.retries = False  # pyright: ignore[reportAttributeAccessIssue]
         self.host = settings.host
         self._client = client.ApiClient(settings)
@@ -65,7 +76,7 @@ class ApiServer:
 
     def _ask(self, method: str, path: str, body: Any) -> Any:
         try:
-            return self._client.call_api(
+            found = self._client.call_api(
                 path,
                 method,
                 header_params={"Accept": "application/json", "Content-Type": "application/json"},
@@ -76,12 +87,23 @@ class ApiServer:
                 _request_timeout=TIMES,
             )
         except client.ApiException as error:
-            raise RefusedError(error.status or 0, _message(error)) from error
+            if error.status == 401:
+                raise LoginError(
+                    f"the API server at {self.host} does not accept our credentials: 401 {_message(error)}"
+                ) from error
+            if not error.status:
+                # The client's way to say that the connection was refused for its certificate.
+                raise ClusterUnavailableError(
+                    f"no connection to the API server at {self.host}: {' '.join(str(error.reason).split())}"
+                ) from error
+            raise RefusedError(error.status, _message(error)) from error
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise ClusterUnavailableError(
-                f"the API server at {self.host} does not answer ({type(error).__name__}): is the cluster up, "
-                "is the kubeconfig the right one?"
+                f"the API server at {self.host} does not answer ({type(error).__name__})"
             ) from error
+        if not isinstance(found, dict):
+            raise ClusterError(f"what answers at {self.host} is no Kubernetes API server")
+        return found
 
 
 def _message(error: client.ApiException) -> str:

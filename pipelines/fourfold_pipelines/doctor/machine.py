@@ -18,7 +18,10 @@ def check() -> Iterator[Finding]:
     for what, names in PACKAGES.items():
         found = next((version for name in names if (version := _version(name))), None)
         if found is None:
-            yield wrong(f"{what} is not installed", "install this package again: pip install fourfold")
+            yield wrong(
+                f"{what} is not installed",
+                "install this package again, with all that it needs: pip install -e .",
+            )
         else:
             yield tested.check(what, found)
     yield ok(f"code {images.code()[:12]}, which the images must hold too")

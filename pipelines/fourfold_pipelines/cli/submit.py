@@ -1,7 +1,6 @@
 """``fourfold submit``: compiles a pipeline, runs it on a Kubeflow Pipelines server and follows the run."""
 
 import datetime
-import json
 import sys
 import tempfile
 from pathlib import Path
@@ -19,8 +18,8 @@ EXPERIMENT = "fourfold"
 
 @click.command("submit")
 @click.option("--host", required=True, envvar="FOURFOLD_HOST", metavar="URL",
-              help="Kubeflow Pipelines as a browser knows it, such as https://kubeflow.example.org/pipeline or "
-              "http://localhost:8080. Also $FOURFOLD_HOST.")  # fmt: skip
+              help="Kubeflow Pipelines as a browser knows it, such as https://kubeflow.example.org/pipeline "
+              "or http://localhost:8080. Also $FOURFOLD_HOST.")  # fmt: skip
 @click.option("--namespace", default="", metavar="NAME",
               help="Of your profile, where Kubeflow has several users.")  # fmt: skip
 @click.option("--token-file", type=click.Path(path_type=Path), default=None,
@@ -100,8 +99,8 @@ def submit_command(
         compiled.write(pipeline, built, package, name)
         now = datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S")
         started = submission.submit(
-            server, package, called, compiled.DESCRIPTION, experiment, run_name or f"{called} {now}", parameters,
-            service_account,
+            server, package, called, compiled.DESCRIPTION, experiment, run_name or f"{called} {now}",
+            parameters, service_account,
         )  # fmt: skip
     new = "uploaded" if started.uploaded else "is there already"
     click.echo(f"pipeline {called}, version {started.version}: {new}")
@@ -126,7 +125,8 @@ def _parameters(
     found = options.experiment(**said, scenarios=scenarios)
     if Path(found["data"]).is_absolute():
         raise InvalidInputError(
-            f"--data {said['data']}: pods of a cluster cannot read a folder of this machine; use sample or mnist"
+            f"--data {said['data']}: pods of a cluster cannot read a folder of this machine; use sample "
+            "or mnist"
         )
     if store:
         found["store"] = store
@@ -154,6 +154,9 @@ def _show(told: Any, page: str) -> int:
     if last.get("state") == "SUCCEEDED":
         click.echo(f"The run succeeded; curves, tables and the report are in {page}")
         return exits.OK
+    how = last.get("message", "ended")
     tail = f"; the last lines of the step:\n{last['tail']}" if last.get("tail") else ""
-    click.echo(f"The run ended: {json.dumps(last.get('state'))}; see {page}{tail}", err=True)
+    click.echo(
+        f"The run ended: it {'was' if how == 'terminated' else 'has'} {how}; see {page}{tail}", err=True
+    )
     return failed or exits.FAILED

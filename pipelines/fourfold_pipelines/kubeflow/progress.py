@@ -41,12 +41,13 @@ class Progress:
             step = task["display_name"]
             if state == before:
                 continue
-            if before == "" and state in STARTED | ENDED:
+            if before not in STARTED | ENDED and state in STARTED | ENDED:
                 yield {"event": "step-started", "step": step}
             if state in ("SUCCEEDED", "SKIPPED"):
                 yield {"event": "step-done", "step": step, "seconds": _seconds(task)}
             elif state in ("FAILED", "CANCELED"):
-                message = (task.get("error") or {}).get("message") or f"it is {state.lower()}"
+                # Up to version 2.17 a server never says why.
+                message = (task.get("error") or {}).get("message") or f"Kubeflow says no more than {state}"
                 yield {"event": "step-failed", "step": step, "message": message, "code": exits.FAILED}
 
     def tasks(self, run: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -54,33 +55,22 @@ class Progress:
         found = [task for task in _all_tasks(run) if task.get("display_name") in self.steps]
         return sorted(found, key=lambda task: str(task.get("start_time") or task.get("create_time") or "~"))
 
-    def of_log(self, pod: str, log: str) -> Iterator[dict[str, Any]]:
-        """What is new in the log of a step's pod; a line that is not whole yet is left for the next time."""
-        lines = log.split("\n")[:-1]
+    def of_log(self, pod: str, log: str, ended: bool = False) -> Iterator[dict[str, Any]]:
+        """What is new in the log of a step's pod.
+
+        Args:
+            pod: its name.
+            log: all of it that there is.
+            ended: whether there will be no more; else a line that is not whole is left for the next time.
+        """
+        *lines, rest = log.split("\n")
+        if ended and rest:
+            lines.append(rest)
         for line in lines[self.lines.get(pod, 0) :]:
             event = events.read(line)
             if event:
                 yield event
         self.lines[pod] = max(len(lines), self.lines.get(pod, 0))
-
-
-def pods(run: Mapping[str, Any], task: Mapping[str, Any]) -> list[str]:
-    """The pods in which a step's program runs or ran: those below its task that only prepare it are left out."""
-    by_id = {str(each.get("task_id")): each for each in _all_tasks(run)}
-    found: dict[str, None] = {}
-    waiting, seen = [dict(task)], set()
-    while waiting:
-        one = waiting.pop()
-        if one.get("pod_name") and "driver" not in f"{one.get('display_name')} {one['pod_name']}":
-            found[one["pod_name"]] = None
-        for child in one.get("child_tasks") or []:
-            key = str(child.get("task_id") or child.get("pod_name"))
-            if key in seen:
-                continue
-            seen.add(key)
-            named = {"pod_name": child["pod_name"]} if child.get("pod_name") else {}
-            waiting.append({**named, **by_id.get(key, {})})
-    return list(found)
 
 
 def last_lines(log: str) -> str:

@@ -3,12 +3,14 @@
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import kfp_server_api
 import urllib3
+from kfp_server_api.rest import RESTClientObject
 
 from fourfold.contract.errors import ClusterError, ClusterUnavailableError, InvalidInputError
 
@@ -50,19 +52,14 @@ class Server:
             raise InvalidInputError(f"--host must be a URL, http://... or https://..., got {host!r}")
         self.namespace, self._sleep, self._answered = namespace, sleep, False
         self._token_file = token_file or _mounted_token()
+        if self._token_file:
+            _read_token(self._token_file)
         settings = kfp_server_api.Configuration(host=self.host)
         settings.retries = False  # pyright: ignore[reportAttributeAccessIssue]
         if ca_file:
             settings.ssl_ca_cert = str(ca_file)  # pyright: ignore[reportAttributeAccessIssue]
-        if self._token_file:
-            _read_token(self._token_file)
-            settings.refresh_api_key_hook = self._refresh  # pyright: ignore[reportAttributeAccessIssue]
-        self._client = kfp_server_api.ApiClient(settings)
-
-    def _refresh(self, settings: Any) -> None:
-        """A token that a cluster gives out changes with time."""
-        settings.api_key["authorization"] = _read_token(self._token_file or TOKEN)
-        settings.api_key_prefix["authorization"] = "Bearer"
+        # Not ApiClient: it sends a token only if it had one before, and fails on answers that are not UTF-8.
+        self._client = RESTClientObject(settings)
 
     def check(self) -> str:
         """Checks that the server is one, takes us, and is of the kind that ``namespace`` says.
@@ -75,6 +72,14 @@ class Server:
             ClusterError: what answers is no such server, or does not take us.
         """
         found = self.ask("GET", "/apis/v2beta1/healthz")
+        # The API's own answer has the first names; the front end, which answers in its place, the last two.
+        version = found.get("tag_name") or found.get("apiServerTagName") or ""
+        if found.get("apiServerReady") is False:
+            raise ClusterUnavailableError(
+                f"at {self.host} is Kubeflow's front end, but the API behind it, ml-pipeline, does not answer"
+            )
+        if not version and "multi_user" not in found:
+            raise ClusterError(f"what answers at {self.host} is no Kubeflow Pipelines API")
         several = bool(found.get("multi_user"))
         if several and not self.namespace:
             raise InvalidInputError(
@@ -86,39 +91,28 @@ class Server:
             )
         # Asked besides: this answers only whom it knows.
         self.experiments("fourfold")
-        return self.version() or "of unknown version"
-
-    def version(self) -> str:
-        """The version that the server says; empty where it says none."""
-        try:
-            found = self.ask("GET", "/apis/v1beta1/healthz")
-        except ClusterError:
-            return ""
-        return str(found.get("tag_name") or "")
+        return version or "of unknown version"
 
     def experiments(self, name: str) -> list[dict[str, Any]]:
         """The experiments of a name; names are unique in a namespace."""
-        query = {"filter": _is_named(name), **({"namespace": self.namespace} if self.namespace else {})}
+        query = {"filter": _has("display_name", name), **self._in_namespace()}
         return self.ask("GET", "/apis/v2beta1/experiments", query).get("experiments") or []
 
     def experiment(self, name: str) -> str:
         """The id of the experiment of a name, which is made if there is none."""
         found = self.experiments(name)
         if not found:
-            body = {"display_name": name}
-            if self.namespace:
-                body["namespace"] = self.namespace
+            body = {"display_name": name, **self._in_namespace()}
             found = [self.ask("POST", "/apis/v2beta1/experiments", body=body)]
         return found[0]["experiment_id"]
 
     def pipeline(self, name: str, description: str) -> str:
         """The id of the pipeline of a name, which is made, without versions, if there is none."""
-        query = {"filter": _is_named(name), **({"namespace": self.namespace} if self.namespace else {})}
+        # What is unique is the name; the display name is not.
+        query = {"filter": _has("name", name), **self._in_namespace()}
         found = self.ask("GET", "/apis/v2beta1/pipelines", query).get("pipelines")
         if not found:
-            body = {"display_name": name, "name": name, "description": description}
-            if self.namespace:
-                body["namespace"] = self.namespace
+            body = {"display_name": name, "name": name, "description": description, **self._in_namespace()}
             found = [self.ask("POST", "/apis/v2beta1/pipelines", body=body)]
         return found[0]["pipeline_id"]
 
@@ -133,7 +127,7 @@ class Server:
         Returns:
             The id, and whether it was uploaded now.
         """
-        query = {"filter": _is_named(name)}
+        query = {"filter": _has("name", name)}
         path = f"/apis/v2beta1/pipelines/{pipeline}/versions"
         found = self.ask("GET", path, query).get("pipeline_versions")
         if found:
@@ -142,7 +136,7 @@ class Server:
             "POST",
             "/apis/v2beta1/pipelines/upload_version",
             {"name": name, "pipelineid": pipeline},
-            files={"uploadfile": str(package)},
+            file=package,
         )
         return made["pipeline_version_id"], True
 
@@ -167,17 +161,7 @@ class Server:
 
         Returns:
             The run's id.
-
-        Raises:
-            InvalidInputError: a parameter is longer than the server takes.
         """
-        for parameter, value in parameters.items():
-            length = len(value if isinstance(value, str) else json.dumps(value))
-            if length > PARAMETER_LENGTH:
-                raise InvalidInputError(
-                    f"the parameter {parameter} has {length:,} characters; Kubeflow takes {PARAMETER_LENGTH:,}. "
-                    "What is longer belongs into the store, or into what is chosen when compiling"
-                )
         body = {
             "display_name": name,
             "experiment_id": experiment,
@@ -195,16 +179,25 @@ class Server:
         """Ends a run."""
         self.ask("POST", f"/apis/v2beta1/runs/{run}:terminate")
 
-    def log(self, run: str, pod: str, created: str = "") -> str:
-        """The log of a step's pod, as the front end serves it; empty where it does not, or not yet."""
-        query = {"podname": pod, "runid": run, "podnamespace": self.namespace or "kubeflow"}
-        if created:
-            query["createdat"] = created
-        try:
-            found = self.ask("GET", "/k8s/pod/logs", query, patience=0.0)
-        except ClusterError:
-            return ""
-        return found if isinstance(found, str) and "<html" not in found[:200].lower() else ""
+    def log(self, run: str, names: Iterable[str], created: str = "") -> str:
+        """The log of a step's pod, as the front end serves it; empty where it does not, or not yet.
+
+        Args:
+            run: its id.
+            names: that the pod may have.
+            created: the day of the run, YYYY-MM-DD, by which some installations archive logs.
+        """
+        query = {"runid": run, **({"createdat": created} if created else {})}
+        if self.namespace:
+            query["podnamespace"] = self.namespace
+        for name in names:
+            try:
+                found = self._send("GET", "/k8s/pod/logs", {**query, "podname": name}, patience=0.0)
+            except ClusterError:
+                continue
+            if not _is_page(found):
+                return found
+        return ""
 
     def page(self, run: str) -> str:
         """Where a browser shows a run."""
@@ -216,47 +209,70 @@ class Server:
         path: str,
         query: Mapping[str, str] | None = None,
         body: Any = None,
-        files: Mapping[str, str] | None = None,
+        file: Path | None = None,
+    ) -> dict[str, Any]:
+        """Asks the API. A request that changes nothing is sent again while a server that answered is away.
+
+        Raises:
+            ClusterError: the server refuses, is away, or what answers is none.
+            InvalidInputError: the token's file cannot be used any more.
+        """
+        text = self._send(method, path, query, body, file)
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise ClusterError(
+                f"what answers at {self.host} is no Kubeflow Pipelines API but a page, perhaps the one to "
+                f"log in with: {_how_to_log_in()}"
+            )
+        self._answered = True
+        return found
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        file: Path | None = None,
         patience: float = PATIENCE,
-    ) -> Any:
-        """Sends a request. One that changes nothing is sent again while a server that answered is away."""
+    ) -> str:
         began, pause = time.monotonic(), 1.0
         while True:
+            headers = {
+                "Accept": "application/json",
+                "Content-Type": "multipart/form-data" if file else "application/json",
+            }
+            if self._token_file:
+                # Read anew: a token that a cluster gives out changes with time.
+                headers["Authorization"] = f"Bearer {_read_token(self._token_file)}"
             try:
-                found = self._client.call_api(
-                    path,
+                answer = self._client.request(
                     method,
+                    self.host + path,
                     query_params=list((query or {}).items()),
-                    header_params={
-                        "Accept": "application/json",
-                        "Content-Type": "multipart/form-data" if files else "application/json",
-                    },
+                    headers=headers,
                     body=body,
-                    files=dict(files or {}),
-                    response_type="object",
-                    auth_settings=["Bearer"],
-                    _return_http_data_only=True,
+                    post_params=[("uploadfile", (file.name, file.read_bytes()))] if file else None,
                     _request_timeout=TIMES,
                 )
-                break
+                return answer.data.decode("utf-8", "replace")
             except kfp_server_api.ApiException as error:
                 if error.status not in TRANSIENT or method != "GET" or not self._may_wait(began, patience):
                     raise self._told(method, path, error) from error
             except (urllib3.exceptions.HTTPError, OSError) as error:
                 if method != "GET" or not self._may_wait(began, patience):
                     raise ClusterUnavailableError(
-                        f"Kubeflow at {self.host} does not answer ({_cause(error)}): is the address right? A port "
-                        "is forwarded by: kubectl -n kubeflow port-forward svc/ml-pipeline-ui 8080:80"
+                        f"Kubeflow at {self.host} does not answer ({_cause(error)}): is the address right? A "
+                        "port is forwarded by: kubectl -n kubeflow port-forward svc/ml-pipeline-ui 8080:80"
                     ) from error
             self._sleep(pause)
             pause = min(10.0, 2 * pause)
-        if path.startswith("/apis/") and not isinstance(found, dict):
-            raise ClusterError(
-                f"what answers at {self.host} is no Kubeflow Pipelines API but a page, perhaps the one to log in "
-                f"with: {_how_to_log_in()}"
-            )
-        self._answered = True
-        return found
+
+    def _in_namespace(self) -> dict[str, str]:
+        return {"namespace": self.namespace} if self.namespace else {}
 
     def _may_wait(self, began: float, patience: float) -> bool:
         return self._answered and time.monotonic() - began < patience
@@ -264,25 +280,51 @@ class Server:
     def _told(self, method: str, path: str, error: kfp_server_api.ApiException) -> ClusterError:
         """An answer of the server as an error that says what to do."""
         said = _message(error)
+        if not error.status:
+            return ClusterError(
+                f"the certificate of {self.host} cannot be trusted ({said}): name the one that signed it "
+                "with --ca-file FILE"
+            )
         begin = f"Kubeflow at {self.host} refuses {method} {path}: {error.status} {said}"
+        if 300 <= error.status < 400:
+            where = (error.headers or {}).get("Location") or "nowhere"
+            return ClusterError(
+                f"{begin}. It sends us to {where.split('?')[0]!r}: if that is where people log in, "
+                f"{_how_to_log_in()}; if Kubeflow has moved, name that place with --host"
+            )
         if error.status == 401:
             return ClusterError(f"{begin}. It does not know who asks: {_how_to_log_in()}")
         if error.status == 403:
             where = f"namespace {self.namespace!r}" if self.namespace else "this installation"
             return ClusterError(
-                f"{begin}. It knows who asks, and that may not do this in {where}: is it your profile's (or one "
-                "that its owner has shared with you)? Does the token belong to a service account that is a "
-                "contributor there?"
+                f"{begin}. It knows who asks, and that may not do this in {where}: is it your profile's, "
+                "or one that its owner has shared with you? Does the token belong to a service account that "
+                "may use it?"
             )
         if error.status in TRANSIENT:
             return ClusterUnavailableError(begin)
         return ClusterError(begin)
 
 
+def check_lengths(parameters: Mapping[str, Any]) -> None:
+    """Refuses parameters of a run that the server would refuse.
+
+    Raises:
+        InvalidInputError: one is too long.
+    """
+    for name, value in parameters.items():
+        length = len(value if isinstance(value, str) else json.dumps(value))
+        if length > PARAMETER_LENGTH:
+            raise InvalidInputError(
+                f"the parameter {name} has {length:,} characters; Kubeflow takes {PARAMETER_LENGTH:,}. What "
+                "is longer belongs into the store, or into what is chosen when compiling"
+            )
+
+
 def _how_to_log_in() -> str:
     return (
-        "give --token-file FILE with a bearer token, such as of: kubectl -n NAMESPACE create token default-editor "
-        "--audience pipelines.kubeflow.org"
+        "give --token-file FILE with a bearer token, such as of: kubectl -n NAMESPACE create token "
+        "default-editor --audience pipelines.kubeflow.org"
     )
 
 
@@ -298,25 +340,31 @@ def _read_token(path: Path) -> str:
         token = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"cannot read the token in {path}: {error}") from error
-    if not token or any(character.isspace() for character in token):
+    if not token or not token.isascii() or any(character.isspace() for character in token):
         raise InvalidInputError(f"{path} holds no token: it must hold one word, the token alone")
     return token
 
 
-def _is_named(name: str) -> str:
-    predicate = {"operation": "EQUALS", "key": "display_name", "stringValue": name}
-    return json.dumps({"predicates": [predicate]})
+def _has(key: str, value: str) -> str:
+    """A filter. The server decodes it once more than what it stands in."""
+    predicate = {"operation": "EQUALS", "key": key, "stringValue": value}
+    return quote(json.dumps({"predicates": [predicate]}))
+
+
+def _is_page(text: str) -> bool:
+    begin = text[:200].lower()
+    return "<html" in begin or "<!doctype html" in begin
 
 
 def _message(error: kfp_server_api.ApiException) -> str:
     """What the server says, without the trace that it may add."""
-    body: Any = error.body
+    body = error.body.decode("utf-8", "replace") if isinstance(error.body, bytes) else str(error.body or "")
     try:
         found = json.loads(body)
-        said = found.get("message") or found.get("error") or ""
-    except (TypeError, ValueError, AttributeError):
-        said = ""
-    return str(said or error.reason or "").split("\n")[0][:500]
+        said = found.get("message") or found.get("error_message") or found.get("error")
+    except (ValueError, AttributeError):
+        said = "" if _is_page(body) else body
+    return str(said or error.reason or "").strip().split("\n")[0][:500]
 
 
 def _cause(error: BaseException) -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fourfold import __version__
-from fourfold_pipelines.kubeflow import progress
-from fourfold_pipelines.kubeflow.server import Server
+from fourfold_pipelines.kubeflow import nodes, progress
+from fourfold_pipelines.kubeflow.server import Server, check_lengths
 
 EVERY = 3.0
 """Seconds between two looks at a run."""
@@ -53,7 +53,12 @@ def submit(
         run_name: for people.
         parameters: of the run.
         account: service account of its pods; empty for the usual one.
+
+    Raises:
+        InvalidInputError: a parameter is longer than the server takes.
+        ClusterError: the server refuses, or is away.
     """
+    check_lengths(parameters)
     # The same content is the same version, and so a hit in the server's cache.
     version = f"{__version__}-{hashlib.sha256(package.read_bytes()).hexdigest()[:12]}"
     pipeline = server.pipeline(name, description)
@@ -74,26 +79,34 @@ def follow(
         sleep: waits for so many seconds.
 
     Yields:
-        Events; the last is ``run-ended`` with the run's state.
+        Events; the last is ``run-ended`` with the run's state, how it came to it in a word, and the last
+        lines of the step that failed.
     """
     seen = progress.Progress(steps)
     done: set[str] = set()
+    terminated = False
     while True:
         found = server.state(run)
-        ended = found.get("state") in progress.ENDED
+        state = found.get("state")
+        terminated = terminated or state == "CANCELING"
         for task in seen.tasks(found):
-            key, state = str(task.get("task_id")), task.get("state")
-            if key in done or state not in progress.STARTED | progress.ENDED:
+            key, ended = str(task.get("task_id")), task.get("state") in progress.ENDED
+            if key in done or not (ended or task.get("state") in progress.STARTED):
                 continue
-            for pod in progress.pods(found, task):
-                yield from seen.of_log(pod, server.log(run, pod, str(task.get("create_time") or "")[:10]))
-            if state in progress.ENDED:
+            for pod in nodes.pods(found, task):
+                yield from seen.of_log(pod[0], server.log(run, pod, _day(found)), ended)
+            if ended:
                 done.add(key)
         yield from seen.of_run(found)
-        if ended:
+        if state in progress.ENDED:
             failed = [task for task in seen.tasks(found) if task.get("state") == "FAILED"]
-            pods = [pod for task in failed[:1] for pod in progress.pods(found, task)]
-            tail = progress.last_lines(server.log(run, pods[-1])) if pods else ""
-            yield {"event": "run-ended", "state": found["state"], "tail": tail, "message": found["state"]}
+            pods = [pod for task in failed[:1] for pod in nodes.pods(found, task)]
+            tail = progress.last_lines(server.log(run, pods[-1], _day(found))) if pods else ""
+            how = "terminated" if terminated else state.lower()
+            yield {"event": "run-ended", "state": state, "message": how, "tail": tail}
             return
         sleep(EVERY)
+
+
+def _day(run: Mapping[str, Any]) -> str:
+    return str(run.get("created_at") or "")[:10]

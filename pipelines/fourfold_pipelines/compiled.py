@@ -1,5 +1,6 @@
 """Writes pipelines as YAML for Kubeflow."""
 
+import contextlib
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -47,4 +48,5 @@ def write(pipeline: str, chosen: Chosen, target: Path, name: str = "") -> None:
     except OSError as error:
         raise FourfoldError(f"cannot write {target}: {error.strerror or error}") from error
     finally:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fourfold.contract import keys
+from fourfold.contract import exits, keys
 from fourfold.contract.records import Trained, from_json
 from fourfold.store import s3
 from fourfold.store.objects import open_store
@@ -88,12 +88,13 @@ def wait_for_job(pipeline: Pipeline, pod: str, seconds: float = 90.0) -> str:
     return job["metadata"]["name"]
 
 
-def signal_group(pod: str, *signals: str) -> None:
-    """Signals the step's processes, a moment apart, as Kubeflow does when it terminates a run."""
-    others = "for p in /proc/[0-9]*; do n=${p#/proc/}; [ $n -gt 1 ] && [ $n -ne $$ ] && kill -%s $n; done"
-    loops = "; sleep 0.3; ".join(others % name for name in signals)
+def signal_group(pod: str, name: str) -> None:
+    """Signals the step's processes, all but the one that waits for them."""
+    loop = (
+        f"for p in /proc/[0-9]*; do n=${{p#/proc/}}; [ $n -gt 1 ] && [ $n -ne $$ ] && kill -{name} $n; done"
+    )
     # The container ends with the program, and this command with it.
-    command = ["kubectl", "-n", NAMESPACE, "exec", pod, "--", "sh", "-c", loops]
+    command = ["kubectl", "-n", NAMESPACE, "exec", pod, "--", "sh", "-c", loop]
     subprocess.run(command, capture_output=True, timeout=60, check=False)
 
 
@@ -148,11 +149,14 @@ def test_a_compiled_pipeline_runs_task_by_task(start, in_store, s3_server, train
 def test_a_step_that_is_terminated_deletes_its_job_first_of_all(start):
     pipeline = start(rows=2000, holdout=100, epochs=500, scenario="sequential")
     pod = pipeline.begin("train")
-    wait_for_job(pipeline, pod)
-    signal_group(pod, "TERM", "KILL")
+    job = wait_for_job(pipeline, pod)
+    # Kubeflow leaves a step 0.02 to 0.3 s from here on, in which a deletion gets through most of the time.
+    # Where it does not, the last step deletes the job, as the next test shows.
+    signal_group(pod, "TERM")
 
-    code, _ = pipeline.end("train", pod)
-    assert code != 0
+    code, log = pipeline.end("train", pod)
+    assert code == exits.TERMINATED, log
+    assert f"told to end: TFJob {job} is deleted" in log
     wait_until_gone(pipeline)
 
 

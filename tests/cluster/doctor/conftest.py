@@ -23,7 +23,7 @@ def well(s3_server: s3.Settings) -> Told:
 
 
 @pytest.fixture
-def before(tmp_path: Path) -> Iterator[Callable[..., Path]]:
+def before(cluster: None, tmp_path: Path) -> Iterator[Callable[..., Path]]:
     """Starts proxies that change answers; gives a kubeconfig for each."""
     with contextlib.ExitStack() as stack:
         yield lambda changes: stack.enter_context(changed(changes, tmp_path))

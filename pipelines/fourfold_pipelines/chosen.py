@@ -2,11 +2,11 @@
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fourfold.contract import images, pods
 from fourfold.contract.errors import InvalidInputError
-from fourfold.contract.pods import IMAGE, Pods
+from fourfold.contract.pods import Pods
 
 KUBEFLOW_PODS = json.dumps(
     {"secret": "mlpipeline-minio-artifact", "access_key": "accesskey", "secret_key": "secretkey"}
@@ -48,7 +48,7 @@ class Chosen:
         """
         other = self.worker_image if ours == images.WORKER else self.steps_image
         found = other or (f"{self.registry.rstrip('/')}/{ours}" if self.registry else ours)
-        if not IMAGE.fullmatch(found) or found.endswith(":latest") or "://" in found:
+        if not pods.is_pinned(found):
             raise InvalidInputError(
                 f"{found!r} cannot be the image of a step: name one with a tag that stays what it is (not "
                 "`latest`), or with a digest, since Kubeflow's cache goes by the name"
@@ -78,8 +78,8 @@ def for_kubeflow(said: str = "{}", store: str = "", **how: str | bool) -> Chosen
     chosen = Chosen(pods="{}", store=store or KUBEFLOW_STORE, in_kubeflow=True, **how)  # pyright: ignore
     given = pods.read(KUBEFLOW_PODS, said)
     if given.image == images.WORKER:
-        given = pods.read(pods.write(given), json.dumps({"image": chosen.image(images.WORKER)}))
-    return Chosen(**{**vars(chosen), "pods": pods.write(given)})
+        given = replace(given, image=chosen.image(images.WORKER))
+    return replace(chosen, pods=pods.write(given))
 
 
 def check_name(name: str) -> None:

@@ -26,11 +26,9 @@ from kubernetes import client
 from kubernetes.stream import ws_client
 
 from fourfold.contract.errors import ClusterError, ClusterUnavailableError
-from fourfold.contract.pods import Pods, read
+from fourfold.contract.pods import CONFIG, Pods, read
 from fourfold.train.api import configuration
 
-CONFIG = "fourfold"
-"""The ConfigMap of ``manifests/base``."""
 IN_CLUSTER = re.compile(r"https?://([a-z0-9-]+)\.([a-z0-9-]+)(\.svc(\.cluster\.local)?)?(?::(\d+))?/?")
 """An endpoint that only the cluster's own name server knows: service, namespace, port."""
 TIMES = (5, 30)

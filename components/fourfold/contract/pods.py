@@ -15,6 +15,8 @@ from fourfold.contract import images
 from fourfold.contract.errors import DamagedObjectError, InvalidInputError
 from fourfold.contract.records import from_json
 
+CONFIG = "fourfold"
+"""The ConfigMap of the manifests."""
 HERE = "here"
 """Said instead of a record: no pods, the workers are processes beside the step."""
 CPU = re.compile(r"(?=.*[1-9])[0-9]+(\.[0-9]+)?m?")
@@ -55,7 +57,7 @@ class Pods:
     namespace: str = ""
     image: str = images.WORKER
     service_account: str = "fourfold-worker"
-    config: str = "fourfold"
+    config: str = CONFIG
     secret: str = "fourfold-s3"
     access_key: str = "AWS_ACCESS_KEY_ID"
     secret_key: str = "AWS_SECRET_ACCESS_KEY"
@@ -98,6 +100,11 @@ def read(*texts: str) -> Pods:
         raise InvalidInputError(f"pods cannot be used: {error.__cause__}") from error
     check(pods)
     return pods
+
+
+def is_pinned(image: str) -> bool:
+    """Whether an image is named with a tag that stays what it is, or with a digest."""
+    return bool(IMAGE.fullmatch(image)) and not image.endswith(":latest") and "://" not in image
 
 
 def can_reach(uri: str) -> bool:
@@ -170,7 +177,7 @@ def check(pods: Pods) -> None:
         )
     if pods.gpus < 0:
         raise InvalidInputError(f"pods.gpus must be 0 or more, got {pods.gpus}")
-    if not IMAGE.fullmatch(pods.image) or pods.image.endswith(":latest"):
+    if not is_pinned(pods.image):
         raise InvalidInputError(
             "pods.image must be an image with a tag that stays what it is (not `latest`), or with a digest; "
             f"got {pods.image!r}"

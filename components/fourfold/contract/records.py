@@ -211,6 +211,12 @@ class Trained:
         """How many models there are."""
         return 1 + max(report.model for report in self.reports)
 
+    @property
+    def chiefs(self) -> list[WorkerReport]:
+        """The report of the first worker of each model, in the order of the models."""
+        first = {report.model: report for report in reversed(self.reports)}
+        return [first[model] for model in sorted(first)]
+
 
 @dataclass(frozen=True)
 class ModelScore:

@@ -16,7 +16,7 @@ def whole(**numbers: float) -> tuple[int, ...]:
         InvalidInputError: a number has a fraction, or is no number.
     """
     for name, value in numbers.items():
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or value != value or value in (float("inf"), -float("inf")) or value != int(value):
+        is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        if not is_whole or isinstance(value, bool):
             raise InvalidInputError(f"{name} must be a whole number, got {value!r}")
     return tuple(map(int, numbers.values()))

@@ -8,10 +8,9 @@ from fourfold.page import document, pictures
 def render(evaluation: Evaluation) -> str:
     """The page, one HTML document that needs nothing else."""
     name = evaluation.trained.training.scenario
-    chiefs = {report.model: report for report in reversed(evaluation.trained.reports)}
     models = [
-        {"epochs": [{"loss": epoch.loss, "accuracy": epoch.accuracy} for epoch in chiefs[index].epochs]}
-        for index in sorted(chiefs)
+        {"epochs": [{"loss": epoch.loss, "accuracy": epoch.accuracy} for epoch in chief.epochs]}
+        for chief in evaluation.trained.chiefs
     ]
     return document.render(
         "fourfold.evaluate",

@@ -1,12 +1,12 @@
 """Runs the step and hands its result to KFP: metrics where its pages show them, and all of it as JSON."""
 
-from pathlib import Path
 from typing import Any
 
 from fourfold.contract import events
 from fourfold.contract.again import again
 from fourfold.contract.records import Evaluation, to_json
 from fourfold.evaluate.step import evaluate
+from fourfold.store.folder import write_file
 
 
 def run(
@@ -27,12 +27,8 @@ def run(
         evaluation = again(lambda: evaluate(store, fingerprint, model))
         log_metrics(evaluation, metrics)
         log_classification(evaluation, classification)
-        for path, data in (
-            (page_path, page.render(evaluation).encode()),
-            (evaluation_path, to_json(evaluation)),
-        ):
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            Path(path).write_bytes(data)
+        write_file(page_path, page.render(evaluation).encode())
+        write_file(evaluation_path, to_json(evaluation))
         scenario = evaluation.trained.training.scenario
         events.say(
             "evaluated",

@@ -21,7 +21,17 @@ def render(package: str, template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["percent"] = lambda value: "not a number" if value is None else f"{100 * value:.2f} %"
-    environment.filters["nats"] = lambda value: "not a number" if value is None else f"{value:.4f}"
+    environment.filters["percent"] = percent
+    environment.filters["nats"] = nats
     environment.filters["digits"] = lambda value: f"{value:,}"
     return environment.get_template(template).render(**values)
+
+
+def percent(share: float | None) -> str:
+    """A share, 0 to 1, as people read it; None stands for what is no number."""
+    return "not a number" if share is None else f"{100 * share:.2f} %"
+
+
+def nats(loss: float | None) -> str:
+    """A loss as people read it; None stands for what is no number."""
+    return "not a number" if loss is None else f"{loss:.4f}"

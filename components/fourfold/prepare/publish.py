@@ -1,6 +1,5 @@
 """Runs the step and hands its result to KFP: the manifest as an artifact, the names as parameters."""
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from fourfold.contract import events
@@ -8,6 +7,7 @@ from fourfold.contract.again import again
 from fourfold.contract.records import to_json
 from fourfold.contract.whole import whole
 from fourfold.prepare.step import prepare
+from fourfold.store.folder import write_file
 
 
 class Outputs(NamedTuple):
@@ -33,9 +33,7 @@ def run(
     with events.step("prepare", code):
         rows, holdout, workers, seed = whole(rows=rows, holdout=holdout, workers=workers, seed=seed)
         done = again(lambda: prepare(store, data, rows, holdout, split=split, workers=workers, seed=seed))
-        path = Path(dataset_path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(to_json(done.manifest))
+        write_file(dataset_path, to_json(done.manifest))
         metadata.update(
             fingerprint=done.manifest.fingerprint,
             source=done.manifest.source,

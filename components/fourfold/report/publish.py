@@ -1,13 +1,13 @@
 """Runs the step and hands its result to KFP: the page and the results as artifacts."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from fourfold.contract import events
 from fourfold.contract.again import again
 from fourfold.contract.records import to_json
 from fourfold.contract.whole import whole
+from fourfold.store.folder import write_file
 
 
 def run(
@@ -34,10 +34,6 @@ def run(
         gathered, page = again(
             lambda: report(store, fingerprint, split_id, evaluations, merged, arguments, pods)
         )
-        for path, data in (
-            (page_path, page.encode()),
-            (summary_path, summary.write(gathered).encode()),
-            (results_path, to_json(gathered)),
-        ):
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            Path(path).write_bytes(data)
+        write_file(page_path, page.encode())
+        write_file(summary_path, summary.write(gathered).encode())
+        write_file(results_path, to_json(gathered))

@@ -86,7 +86,7 @@ def _environment(evaluations: Mapping[str, Evaluation]) -> dict[str, str]:
 
 def _scenario(evaluation: Evaluation) -> dict[str, Any]:
     trained = evaluation.trained
-    chiefs = {report.model: report for report in reversed(trained.reports)}
+    chiefs = trained.chiefs
     return {
         "accuracy": evaluation.accuracy,
         "loss": evaluation.loss,
@@ -115,9 +115,9 @@ def _scenario(evaluation: Evaluation) -> dict[str, Any]:
     }
 
 
-def _over_models(chiefs: Mapping[int, WorkerReport], index: int) -> Epoch:
+def _over_models(chiefs: Sequence[WorkerReport], index: int) -> Epoch:
     """One epoch over all models: means over rows, the time of the slowest."""
-    epochs = [chiefs[model].epochs[index] for model in sorted(chiefs)]
+    epochs = [chief.epochs[index] for chief in chiefs]
     rows = sum(epoch.rows for epoch in epochs)
     return Epoch(
         loss=sum(epoch.loss * epoch.rows for epoch in epochs) / rows,

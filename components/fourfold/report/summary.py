@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from fourfold.page.document import nats, percent
 from fourfold.report.results import REFERENCES
 
 
@@ -24,7 +25,7 @@ def write(results: dict[str, Any]) -> str:
     for name, scenario in results["scenarios"].items():
         seconds = sum(epoch["seconds"] for epoch in scenario["epochs"])
         lines.append(
-            f"| {name} | {_percent(scenario['accuracy'])} | {_nats(scenario['loss'])} "
+            f"| {name} | {percent(scenario['accuracy'])} | {nats(scenario['loss'])} "
             f"| {scenario['workers']} | {scenario['global_batch']:,} | {scenario['updates_per_epoch']:,} "
             f"| {seconds:.1f} s |"
         )
@@ -37,24 +38,16 @@ def write(results: dict[str, Any]) -> str:
             "| --- | ---: | ---: |",
         ]
         for rule, score in results["merge"].items():
-            lines.append(f"| {rule} | {_percent(score['accuracy'])} | {_nats(score['loss'])} |")
+            lines.append(f"| {rule} | {percent(score['accuracy'])} | {nats(score['loss'])} |")
         for key, name in REFERENCES.items():
             score = results["references"][key]
             if score:
-                lines.append(f"| *{name}* | {_percent(score['accuracy'])} | {_nats(score['loss'])} |")
+                lines.append(f"| *{name}* | {percent(score['accuracy'])} | {nats(score['loss'])} |")
     said = [*data["said"], *(s for each in results["scenarios"].values() for s in each["said"])]
     said += results["merge_said"]
     lines += ["", *(f"- {_plain(sentence)}" for sentence in dict.fromkeys(said))] if said else []
     lines += ["", f"Data set `{manifest['data_fingerprint'][:12]}`, seed {manifest['seed']}."]
     return "\n".join(lines) + "\n"
-
-
-def _percent(value: float | None) -> str:
-    return "not a number" if value is None else f"{100 * value:.2f} %"
-
-
-def _nats(value: float | None) -> str:
-    return "not a number" if value is None else f"{value:.4f}"
 
 
 def _plain(text: str) -> str:

@@ -8,6 +8,16 @@ from fourfold.contract import keys
 from fourfold.contract.errors import MissingObjectError, StoreError
 
 
+def write_file(path: str, data: bytes) -> None:
+    """Writes a file, whole or not at all, and its folder where there is none.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    file = Path(path)
+    FolderStore(file.parent).write(file.name, data)
+
+
 class FolderStore:
     """A folder as a store: an object is a file, written under another name and renamed when it is whole."""
 

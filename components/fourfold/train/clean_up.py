@@ -41,13 +41,13 @@ def delete_jobs(api: Api, keep_failed: bool, sleep: Callable[[float], None] = ti
     Raises:
         ClusterError: it cannot be known which run this is, or a job does not go.
     """
-    controller = api.controller()
-    if controller is None and not launch.is_named():
+    called = launch.name_of_run(api.controller())
+    if not called:
         raise ClusterError(
             "cannot tell which run this is, so nothing is deleted: this step's pod has no controller and "
             f"{events.RUN} is not set"
         )
-    selector = f"{tfjob.RUN}={tfjob.label(launch.name_of_run(controller))}"
+    selector = f"{tfjob.RUN}={tfjob.label(called)}"
     deleted: dict[str, None] = {}
     for attempt in range(TRIES + 1):
         left = [

@@ -79,7 +79,7 @@ def create_or_adopt(training: Training, clean: Callable[[], None], pods: Pods, a
     controller = api.controller()
     # The pod itself would be the wrong owner: its successor must find what it left.
     owner = controller if api.owns_here() else None
-    called = name_of_run(controller)
+    called = name_of_run(controller) or "fourfold"
     for attempt in range(1, ATTEMPTS + 1):
         wanted = tfjob.build(training, pods, called, attempt, owner)
         name = wanted["metadata"]["name"]
@@ -102,13 +102,8 @@ def create_or_adopt(training: Training, clean: Callable[[], None], pods: Pods, a
 
 
 def name_of_run(controller: dict[str, Any] | None) -> str:
-    """What the run is called: after what it was told, else after what controls this process's pod."""
-    return os.environ.get(events.RUN) or (controller["name"] if controller else "fourfold")
-
-
-def is_named() -> bool:
-    """Whether this process was told what the run is called."""
-    return bool(os.environ.get(events.RUN))
+    """What the run is called: after what it was told, else what controls this process's pod; else empty."""
+    return os.environ.get(events.RUN) or (controller["name"] if controller else "")
 
 
 def _is_same(found: dict[str, Any], wanted: dict[str, Any]) -> bool:

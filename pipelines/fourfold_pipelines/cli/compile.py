@@ -20,7 +20,9 @@ from fourfold_pipelines.cli import options
     help="Folder that the YAML is written into; made if missing.",
 )
 @options.with_options(options.COMPILED)
-def compile_command(pipelines: tuple[str, ...], out: Path, name: str, **chosen: Any) -> None:
+def compile_command(
+    pipelines: tuple[str, ...], out: Path, name: str, gpus: int | None, pods_text: str, **chosen: Any
+) -> None:
     """Writes pipelines as YAML, to be uploaded in the Kubeflow UI: experiment, train, or both.
 
     experiment trains every way and compares; train trains one way, which its parameter `scenario` names. What
@@ -32,7 +34,7 @@ def compile_command(pipelines: tuple[str, ...], out: Path, name: str, **chosen: 
       fourfold compile experiment --gpus 1 --pods '{"memory": "16Gi", "cpu": "4"}'
       fourfold compile train --store s3://models/fourfold --name nightly
     """  # noqa: D301 - click takes the backslash-b itself as its mark
-    built = for_kubeflow(**options.chosen(**chosen))
+    built = for_kubeflow(options.said_of_pods(None, gpus, pods_text), **chosen)
     # kfp takes a second to import; what is wrong above is told at once.
     from fourfold_pipelines import compiled
 

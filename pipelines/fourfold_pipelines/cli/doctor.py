@@ -13,20 +13,20 @@ import click
 
 from fourfold.contract import exits, pods
 from fourfold.contract.errors import ClusterError, ClusterUnavailableError, FourfoldError, InvalidInputError
+from fourfold.contract.pods import CONFIG
 from fourfold.prepare.source import cache_folder
 from fourfold_pipelines import job
 from fourfold_pipelines.cli import options
 from fourfold_pipelines.cli.place import GIVEN, PLACES, STORE, reached, remote
 from fourfold_pipelines.doctor import findings, machine, store
 from fourfold_pipelines.doctor.findings import Finding, skipped, warn, wrong
+from fourfold_pipelines.doctor.store import ENDPOINT
 
 if TYPE_CHECKING:
     from fourfold_pipelines.doctor.asking import ApiServer
 
 IN_POD = "KUBERNETES_SERVICE_HOST"
-ENDPOINT, ACCESS_KEY = "AWS_ENDPOINT_URL_S3", "AWS_ACCESS_KEY_ID"
-CONFIG = "fourfold"
-"""The ConfigMap of the manifests."""
+ACCESS_KEY = "AWS_ACCESS_KEY_ID"
 MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "wrong": ("WRONG", "red"), "skipped": ("-", None)}
 
 

@@ -109,11 +109,6 @@ def experiment(data: str, learning_rate: float, scenarios: tuple[str, ...], **nu
     return {"data": data, "scenarios": chosen, "learning_rate": learning_rate, **numbers}
 
 
-def chosen(gpus: int | None, pods_text: str, **others: Any) -> dict[str, Any]:
-    """What a pipeline is compiled with, as ``chosen.for_kubeflow`` takes it."""
-    return {"said": said_of_pods(None, gpus, pods_text), **others}
-
-
 def said_of_pods(namespace: str | None, gpus: int | None, pods_text: str) -> str:
     """What the options say of the pods, as one JSON object; shorthands go before ``--pods``."""
     pods.read(pods_text)

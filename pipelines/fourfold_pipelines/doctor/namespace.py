@@ -7,17 +7,17 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from fourfold.contract.pods import Pods
+from fourfold.contract.pods import CONFIG, Pods
 from fourfold_pipelines.doctor.asking import Asks, RefusedError
 from fourfold_pipelines.doctor.findings import Finding, ok, skipped, wrong
-from fourfold_pipelines.reach import CONFIG, IN_CLUSTER
+from fourfold_pipelines.doctor.store import ENDPOINT
+from fourfold_pipelines.reach import IN_CLUSTER
 
 APPLY = (
     "apply the manifests (kubectl apply -k manifests/overlays/kind, or another overlay), or name another "
     "--namespace"
 )
 SET = "set it in kustomization.yaml of the overlay, and apply that again"
-ENDPOINT = "AWS_ENDPOINT_URL_S3"
 
 
 def absent(namespace: str) -> Finding:

@@ -8,6 +8,8 @@ from fourfold.contract.errors import FourfoldError, InvalidInputError, StoreDeni
 from fourfold.store.objects import Store, open_store
 from fourfold_pipelines.doctor.findings import Finding, ok, wrong
 
+ENDPOINT = "AWS_ENDPOINT_URL_S3"
+"""Names the server, in the environment and in the manifests' ConfigMap."""
 ACCOUNT = (
     "give an account that may read, write and delete there: in the Secret that pods are given, or as "
     "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"

@@ -175,10 +175,6 @@ class Server:
         """A run as the server tells it."""
         return self.ask("GET", f"/apis/v2beta1/runs/{run}")
 
-    def terminate(self, run: str) -> None:
-        """Ends a run."""
-        self.ask("POST", f"/apis/v2beta1/runs/{run}:terminate")
-
     def log(self, run: str, names: Iterable[str], created: str = "") -> str:
         """The log of a step's pod, as the front end serves it; empty where it does not, or not yet.
 

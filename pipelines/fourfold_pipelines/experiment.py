@@ -60,6 +60,11 @@ def build(chosen: Chosen) -> Any:
         optimizer: str = "adam",
         learning_rate: float = 0.001,
         seed: int = 0,
+        members: int = 3,
+        stages: int = 2,
+        micro_batches: int = 4,
+        local_steps: int = 0,
+        ways: str = "{}",
     ):
         """Trains one model every way to split the work, and compares.
 
@@ -76,6 +81,12 @@ def build(chosen: Chosen) -> Any:
             optimizer: adam | sgd | momentum.
             learning_rate: of the optimiser.
             seed: of the model's start, of the order of rows and of splits that draw.
+            members: separate models of the ensemble.
+            stages: that the model is cut into, in pipeline and hybrid.
+            micro_batches: parts of a batch that the stages work on one after the other.
+            local_steps: of each round of federated; 0 for one epoch.
+            ways: seldom changed, a JSON object: starts, member_workers, cut, balance, placement,
+                server_momentum, proximal.
         """
         with ending(chosen):
             prepared = prepare(
@@ -98,6 +109,11 @@ def build(chosen: Chosen) -> Any:
                 optimizer=optimizer,
                 learning_rate=learning_rate,
                 seed=seed,
+                members=members,
+                stages=stages,
+                micro_batches=micro_batches,
+                local_steps=local_steps,
+                ways=ways,
             ).set_display_name("Every way")
         if not chosen.in_kubeflow:
             return Outputs(**{name: compared.outputs[name] for name in Outputs._fields})
@@ -143,13 +159,19 @@ def _every_way(chosen: Chosen) -> Any:
         optimizer: str,
         learning_rate: float,
         seed: int,
+        members: int,
+        stages: int,
+        micro_batches: int,
+        local_steps: int,
+        ways: str,
     ) -> Outputs:
         """Trains one model every way on data that is prepared, and compares; as in ``experiment``."""
         with dsl.ParallelFor(items=scenarios, parallelism=1, name="each scenario") as scenario:
             trained = train(
                 store=store, fingerprint=fingerprint, split_id=split_id, scenario=scenario, workers=workers,
                 epochs=epochs, batch=batch, optimizer=optimizer, learning_rate=learning_rate, seed=seed,
-                pods=chosen.pods, code=code,
+                members=members, stages=stages, micro_batches=micro_batches, local_steps=local_steps,
+                ways=ways, pods=chosen.pods, code=code,
             )  # fmt: skip
             give(trained, "train", chosen)
             evaluated = evaluate(
@@ -163,7 +185,8 @@ def _every_way(chosen: Chosen) -> Any:
         reported = report(
             store=store, fingerprint=fingerprint, split_id=split_id, data=data, rows=rows, holdout=holdout,
             split=split, scenarios=scenarios, workers=workers, epochs=epochs, batch=batch,
-            optimizer=optimizer, learning_rate=learning_rate, seed=seed, pods=chosen.pods, code=code,
+            optimizer=optimizer, learning_rate=learning_rate, seed=seed, members=members, stages=stages,
+            micro_batches=micro_batches, local_steps=local_steps, ways=ways, pods=chosen.pods, code=code,
             evaluations=dsl.Collected(evaluated.outputs["evaluation"]), merged=merged.outputs["merged"],
         )  # fmt: skip
         give(reported, "report", chosen)

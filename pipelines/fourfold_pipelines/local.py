@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from fourfold.contract import exits, keys, lifetime, pods
-from fourfold.contract.records import Trained, from_json
+from fourfold.contract.records import Trained
+from fourfold.contract.strict import from_json
 from fourfold.train import processes
 
 STEPS = "steps"

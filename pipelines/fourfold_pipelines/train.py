@@ -42,6 +42,11 @@ def build(chosen: Chosen) -> Any:
         optimizer: str = "adam",
         learning_rate: float = 0.001,
         seed: int = 0,
+        members: int = 3,
+        stages: int = 2,
+        micro_batches: int = 4,
+        local_steps: int = 0,
+        ways: str = "{}",
     ):
         """Trains one model one way, and evaluates it.
 
@@ -58,6 +63,12 @@ def build(chosen: Chosen) -> Any:
             optimizer: adam | sgd | momentum.
             learning_rate: of the optimiser.
             seed: of the model's start, of the order of rows and of splits that draw.
+            members: separate models of the ensemble.
+            stages: that the model is cut into, in pipeline and hybrid.
+            micro_batches: parts of a batch that the stages work on one after the other.
+            local_steps: of each round of federated; 0 for one epoch.
+            ways: seldom changed, a JSON object: starts, member_workers, cut, balance, placement,
+                server_momentum, proximal.
         """
         code = images.code()
         with ending(chosen):
@@ -70,7 +81,8 @@ def build(chosen: Chosen) -> Any:
             trained = train(
                 store=store, fingerprint=fingerprint, split_id=prepared.outputs["split_id"],
                 scenario=scenario, workers=workers, epochs=epochs, batch=batch, optimizer=optimizer,
-                learning_rate=learning_rate, seed=seed, pods=chosen.pods, code=code,
+                learning_rate=learning_rate, seed=seed, members=members, stages=stages,
+                micro_batches=micro_batches, local_steps=local_steps, ways=ways, pods=chosen.pods, code=code,
             )  # fmt: skip
             give(trained, "train", chosen)
             evaluated = evaluate(

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from fourfold.contract.records import Trained, from_json
+from fourfold.contract.records import Trained
+from fourfold.contract.strict import from_json
 from fourfold.prepare.step import Prepared, prepare
 from fourfold.store import s3
 from fourfold.train import tfjob

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from fourfold.contract import exits, keys
-from fourfold.contract.records import Trained, from_json
+from fourfold.contract.records import Trained
+from fourfold.contract.strict import from_json
 from fourfold.store import s3
 from fourfold.store.objects import open_store
 from fourfold_pipelines import compiled

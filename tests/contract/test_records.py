@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from fourfold.contract import records
 from fourfold.contract.errors import DamagedObjectError
-from fourfold.contract.records import Epoch, Training, from_json, to_json
+from fourfold.contract.records import Epoch, Training
+from fourfold.contract.strict import from_json, to_json
 
 KINDS = [
     records.CachedBatch,

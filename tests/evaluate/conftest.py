@@ -1,13 +1,15 @@
 """Scores as the train step leaves them, with a known share of right rows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fourfold.contract import keys
-from fourfold.contract.records import Epoch, Evaluation, Trained, Training, WorkerReport, to_json
+from fourfold.contract.records import Epoch, Evaluation, Trained, Training, WorkerReport
+from fourfold.contract.strict import to_json
 from fourfold.evaluate.step import evaluate
 from fourfold.prepare.step import Prepared, prepare
 from fourfold.store import cache
@@ -49,20 +51,32 @@ Write = Callable[..., str]
 
 @pytest.fixture
 def write(store, prepared, tmp_path) -> Write:
-    """Writes what the train step would have left: the record and each model's scores."""
+    """Writes what the train step would have left: the record, each model's scores, and features if given."""
 
-    def write(*members: dict[str, np.ndarray], scenario: str = "solo") -> str:
+    def write(
+        *members: dict[str, np.ndarray],
+        scenario: str = "solo",
+        features: Sequence[np.ndarray | None] = (),
+        probed: Sequence[list[int]] = (),
+        **fields: Any,
+    ) -> str:
         target, reports = open_store(str(tmp_path / "trained")), []
         asked = Training(
             scenario, len(members), str(store), prepared.manifest.fingerprint, prepared.split.id, ""
         )
         for index, member in enumerate(members):
             data = arrays_to_bytes(member)
-            target.write(keys.scores(index), data)
+            objects = {keys.scores(index): data}
+            taken = features[index] if features else None
+            if taken is not None:
+                objects[keys.probes(index)] = arrays_to_bytes({"features": taken})
+            for key, content in objects.items():
+                target.write(key, content)
             epochs = [Epoch(1.0, 0.5, 0.1, 25)]
             reports.append(
                 WorkerReport(index, str(index), index, 25, epochs, ["old", f"digest-{index}"],
-                             objects={keys.scores(index): sha256(data)})
+                             objects={key: sha256(content) for key, content in objects.items()},
+                             probed=probed[index] if probed else [], **fields)
             )  # fmt: skip
         count = len(members)
         target.write(keys.TRAINED, to_json(Trained(asked, count, 1, count, 100, 1, reports)))
@@ -73,7 +87,7 @@ def write(store, prepared, tmp_path) -> Write:
 
 @pytest.fixture
 def measure(store, prepared, write) -> Callable[..., Evaluation]:
-    def measure(*members: dict[str, np.ndarray]) -> Evaluation:
-        return evaluate(str(store), prepared.manifest.fingerprint, write(*members))
+    def measure(*members: dict[str, np.ndarray], **fields: Any) -> Evaluation:
+        return evaluate(str(store), prepared.manifest.fingerprint, write(*members, **fields))
 
     return measure

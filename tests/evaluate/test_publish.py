@@ -11,7 +11,8 @@ import pytest
 from kfp import dsl
 
 from fourfold.contract import exits
-from fourfold.contract.records import Evaluation, from_json
+from fourfold.contract.records import Busy, Evaluation
+from fourfold.contract.strict import from_json
 from fourfold.evaluate import publish
 from tests.evaluate.conftest import TEST_ROWS, scores
 from tests.page.html import Document, needs_nothing_else, references_are_found
@@ -123,6 +124,50 @@ def test_the_page_needs_nothing_else_and_shows_what_was_measured(published, writ
     assert ("their soft vote" in document.text) == (members > 1)
     for row in result.confusion:
         assert " ".join(f"{rows:,}" for rows in row) in document.text
+
+
+def test_the_page_of_models_that_vote_shows_how_far_apart_they_are_and_what_was_said(
+    published, write, labels
+):
+    same = np.ones((2, 4, 3), np.float32)
+    uri = write(
+        *(scores(labels, 0.8, seed) for seed in range(2)), scenario="ensemble", features=[same, same],
+        probed=[[0, 20]] * 2, said=["A <b>sentence</b> of a worker."],
+    )  # fmt: skip
+
+    told = published(uri)
+
+    needs_nothing_else(told.html)
+    references_are_found(told.html)
+    document = Document(told.html)
+    assert document.faults == []
+    assert [svg["aria-label"] for svg in document.all("svg")][1:] == [
+        "Distance between the models of ensemble by step"
+    ]
+    assert "0 and 1" in document.text
+    assert "a mean over 4 rows" in document.text
+    assert "Members 0 and 1 are equal" in document.text
+    assert "A <b>sentence</b> of a worker." in document.text
+    assert "ensemble is the vote of its models" in document.text
+    assert told.metrics["accuracy"] == told.metrics["vote_accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [((0.001, 0.004), "at once for 25.0 % of the time"), ((0.002, 0.004), "no speed-up is claimed")],
+)
+def test_the_page_of_a_model_in_stages_shows_them_at_work(published, write, labels, second, said):
+    busy = [Busy(0, 0.0, 0.002), Busy(1, *second)]
+
+    told = published(write(scores(labels, 0.8, seed=0), scenario="pipeline", busy=busy))
+
+    document = Document(told.html)
+    assert document.faults == []
+    assert [svg["aria-label"] for svg in document.all("svg")][1:] == [
+        "Stages of pipeline at work during one step"
+    ]
+    assert {"stage 0", "stage 1"} <= set(document.texts)
+    assert said in document.text
 
 
 def test_every_column_and_row_of_the_pages_tables_has_a_scope(published, write, labels):

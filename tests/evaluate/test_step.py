@@ -7,7 +7,8 @@ import pytest
 
 from fourfold.contract import keys
 from fourfold.contract.errors import DamagedObjectError, MissingObjectError
-from fourfold.contract.records import Evaluation, from_json, to_json
+from fourfold.contract.records import Evaluation
+from fourfold.contract.strict import from_json, to_json
 from fourfold.evaluate.step import evaluate
 from fourfold.model import measures
 from tests.evaluate.conftest import TEST_ROWS, scores
@@ -133,8 +134,11 @@ def test_scores_without_a_finite_row_have_no_roc(measure, labels):
     assert from_json(Evaluation, to_json(result)) == result
 
 
-def test_an_evaluation_of_a_version_without_a_roc_is_read(measure, labels):
+def test_an_evaluation_of_an_older_version_is_read(measure, labels):
     written = json.loads(to_json(measure(scores(labels, 0.8, seed=0))))
-    del written["roc"], written["auc"]
+    for name in ("roc", "auc", "distances", "said"):
+        del written[name]
 
-    assert from_json(Evaluation, json.dumps(written)).roc == []
+    read = from_json(Evaluation, json.dumps(written))
+
+    assert (read.roc, read.auc, read.distances, read.said) == ([], None, None, [])

@@ -11,7 +11,8 @@ import pytest
 
 from fourfold.contract import keys
 from fourfold.contract.errors import DamagedObjectError, InvalidInputError, MissingObjectError
-from fourfold.contract.records import Epoch, Merged, Trained, Training, WorkerReport, from_json, to_json
+from fourfold.contract.records import Epoch, Merged, Trained, Training, WorkerReport
+from fourfold.contract.strict import from_json, to_json
 from fourfold.merge import publish
 from fourfold.merge.rules import RULES
 from fourfold.merge.step import merge

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as arrays
 
 from fourfold.contract.errors import InvalidInputError
-from fourfold.contract.records import finite
+from fourfold.contract.strict import finite
 from fourfold.model import measures
 
 SCORES = ([0.10, 0.70, 0.20], [0.15, 0.55, 0.30], [0.05, 0.80, 0.15])

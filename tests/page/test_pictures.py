@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fourfold.page import pictures
+from fourfold.page import pictures, training_pictures
 
 SVG = "{http://www.w3.org/2000/svg}"
 NAMES = ["sequential", "data_parallel", "solo"]
@@ -26,6 +26,10 @@ PICTURES = {
     "curves": lambda: pictures.curves({"sequential": {"models": [model((2.3, 0.1), (1.0, 0.7))]}}),
     "accuracies": lambda: pictures.accuracies([("solo 0", 0.5, "a trained model"), ("vote", 1.0, "a vote")]),
     "classes": lambda: pictures.classes([[3, 0], [1, 2]], ["cat", "dog"]),
+    "distances": lambda: training_pictures.distances("trio", [0, 9], [[0, 1], [0, 2]], [[1, 2], [3, 4]]),
+    "rounds": lambda: training_pictures.rounds("turns", [2.0, None], [0.5, 0.25]),
+    "lanes": lambda: training_pictures.lanes("line", [(0, 0.0, 0.001), (1, 0.001, 0.003)]),
+    "lanes of another": lambda: training_pictures.lanes("net", [(0, 0.0, 0.001)]),
 }
 every_picture = pytest.mark.parametrize("draw", PICTURES.values(), ids=PICTURES)
 
@@ -95,6 +99,26 @@ def test_more_scenarios_than_colours_are_drawn_all():
     names = [f"way {number}" for number in range(9)]
     svg = pictures.curves({name: {"models": [model((1.0, 0.5))]} for name in names})
     assert set(names) <= set(texts(svg))
+
+
+def test_the_names_of_many_models_hide_no_curve():
+    """Eleven lines, as seven scenarios draw: their names stand below both axes."""
+    scenarios = {f"way {number}": {"models": [model((1.0, 0.5))] * (number + 1)} for number in range(4)}
+    root = ElementTree.fromstring(pictures.curves(scenarios))
+    lines = {}
+    for element in root.iter(f"{SVG}text"):
+        lines.setdefault("".join(element.itertext()), []).append(element)
+
+    def bottom(text: str) -> float:
+        found = lines[text][-1]
+        x_y = re.search(r"translate\([-\d.]+ ([-\d.]+)\)", found.attrib.get("transform", ""))
+        return float(x_y[1] if x_y else found.attrib["y"])
+
+    names = [text for text in lines if text.startswith("way")]
+    assert len(names) == 10
+    assert all(bottom(name) > bottom("epoch") for name in names)
+    height = float(root.attrib["viewBox"].split()[3])
+    assert all(bottom(name) < height for name in names)
 
 
 def test_bars_say_their_label_their_accuracy_and_their_kind():

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from fourfold.contract import plan as plans
-from fourfold.contract.records import Evaluation, Trained, from_json
+from fourfold.contract.records import Evaluation, Trained
+from fourfold.contract.strict import from_json
 from fourfold_pipelines.steps import TABLE
 from tests.page.html import Document, needs_nothing_else
 from tests.pipelines.ir import steps

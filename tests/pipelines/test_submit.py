@@ -245,6 +245,8 @@ def test_ctrl_c_leaves_the_run_and_says_so(kubeflow, tmp_path):
     process = subprocess.Popen(
         [str(Path(sys.executable).parent / "fourfold"), "submit", "--host", kubeflow.host],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ), cwd=tmp_path,
+        # Whoever runs these tests in the background has a signal ignored that users' terminals do send.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     until = time.monotonic() + 60
     while not any(r.method == "GET" and r.path.startswith(f"{API}/runs/") for r in list(kubeflow.requests)):

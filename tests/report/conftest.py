@@ -8,12 +8,15 @@ import pytest
 
 from fourfold.contract import plan as plans
 from fourfold.contract.records import (
+    Busy,
     CachedBatch,
     DatasetManifest,
+    Distances,
     Epoch,
     Evaluation,
     Merged,
     ModelScore,
+    Round,
     Split,
     Trained,
     Training,
@@ -39,49 +42,68 @@ class Run:
             self.evaluations, self.merged, self.manifest, self.split, self.arguments, {"keras": "3.15.1"}, {}
         )
 
-    def without(self, scenario: str) -> "Run":
-        kept = [e for e in self.evaluations if e.trained.training.scenario != scenario]
+    def without(self, *names: str) -> "Run":
+        return self.only(*(name for name in plans.names() if name not in names))
+
+    def only(self, *names: str) -> "Run":
+        kept = [e for e in self.evaluations if e.trained.training.scenario in names]
         return replace(self, evaluations=kept)
+
+
+MEMBERS = 3
+
+
+def report(plan: plans.Plan, worker: int, rows: list[int]) -> WorkerReport:
+    """What a worker says; what only some rows of the table have, only theirs say."""
+    row, model = plan.scenario, plan.model_of(worker)
+    shard = rows[worker] if row.splits_data else sum(rows)
+    seen = shard if row.model == "separate" else sum(rows)
+    return WorkerReport(
+        worker,
+        process=f"{4000 + worker}",
+        model=model,
+        rows=shard,
+        epochs=[
+            Epoch(2.0 / (epoch + 1), 0.2 * (epoch + 1 + model), 0.5 + worker, seen) for epoch in range(EPOCHS)
+        ],
+        digests=["old", f"{row.name}-digest-{model}"],
+        environment={"threads": "1", "cpu": "a CPU"},
+        said=["A sentence of a worker."] if worker else [],
+        cut=["pool"] if row.splits_model else [],
+        rounds=[Round(5, 100, 2.0, 0.3), Round(5, 100, None, 0.1)] if row.in_rounds else [],
+        distance=0.0 if row.copies_back else None,
+        drift=1.5e-8 * worker if row.copies_back else None,
+        bytes_per_step=1000.0 * (worker + 1) if row.exchanges else 0.0,
+        merge_share=0.1 * (worker + 1) if row.exchanges else None,
+        peak_memory=(400 + worker) * 10**6,
+        busy=[Busy(0, 0.0, 0.002), Busy(1, 0.0015, 0.004)] if row.splits_model else [],
+    )
 
 
 def evaluation(scenario: str, accuracies: list[float], holdout: list[float], rows: list[int]) -> Evaluation:
     """One scenario of two workers; each model's loss is 1 - its accuracy, its hold-out loss likewise."""
-    plan = plans.plan(scenario, 2)
-    seen = [sum(rows)] * 2 if plan.members == 1 else rows
-    reports = [
-        WorkerReport(
-            worker,
-            process=f"{4000 + worker}",
-            model=plan.model_of(worker),
-            rows=rows[worker] if plan.scenario.splits_data else sum(rows),
-            epochs=[
-                Epoch(
-                    2.0 / (epoch + 1), 0.2 * (epoch + 1 + plan.model_of(worker)), 0.5 + worker, seen[worker]
-                )
-                for epoch in range(EPOCHS)
-            ],
-            digests=["old", f"{scenario}-digest-{plan.model_of(worker)}"],
-            environment={"threads": "1", "cpu": "a CPU"},
-            said=["A sentence of a worker."] if worker else [],
-        )
-        for worker in range(plan.workers)
-    ]
+    plan = plans.plan(scenario, 2, members=MEMBERS)
     models = [
         ModelScore(a, 1 - a, h, 1 - h, f"{scenario}-digest-{index}")
         for index, (a, h) in enumerate(zip(accuracies, holdout, strict=True))
     ]
+    vote = ModelScore(0.93, 0.3, 0.92, 0.31) if len(models) > 1 else None
+    apart = Distances([0, 10], [[0, 1], [0, 2], [1, 2]], [[1.0, 1.25, 1.5], [2.0, 2.25, 2.5]], 64)
     return Evaluation(
         trained=Trained(
             Training(scenario, 2, "/store", "f" * 32, "s" * 16, "/out", epochs=EPOCHS),
-            plan.workers, plan.stages, plan.members, 100 * len(plan.groups[0]), 20, reports,
+            plan.workers, plan.stages, plan.members, 100 * len(plan.groups[0]), 20,
+            [report(plan, worker, rows) for worker in range(plan.workers)], plan.processes,
         ),
-        accuracy=sum(accuracies) / len(accuracies),
-        loss=sum(1 - a for a in accuracies) / len(accuracies),
+        accuracy=vote.accuracy if plan.scenario.votes and vote else sum(accuracies) / len(accuracies),
+        loss=vote.loss if plan.scenario.votes and vote else sum(1 - a for a in accuracies) / len(accuracies),
         models=models,
-        vote=ModelScore(0.93, 0.3, 0.92, 0.31) if len(models) > 1 else None,
+        vote=vote,
         confusion=[[5, 1], [2, 4]],
         class_names=["cat", "dog"],
         test_rows=12,
+        distances=apart if plan.scenario.starts_apart else None,
+        said=["A sentence of the evaluation."] if plan.scenario.starts_apart else [],
     )  # fmt: skip
 
 
@@ -99,6 +121,10 @@ def run() -> Run:
             evaluation("solo", [0.90, 0.80], holdout=[0.70, 0.85], rows=[60, 40]),
             evaluation("sequential", [0.95], holdout=[0.94], rows=[60, 40]),
             evaluation("data_parallel", [0.94], holdout=[0.93], rows=[60, 40]),
+            evaluation("federated", [0.89], holdout=[0.88], rows=[60, 40]),
+            evaluation("hybrid", [0.91], holdout=[0.90], rows=[60, 40]),
+            evaluation("pipeline", [0.92], holdout=[0.99], rows=[60, 40]),
+            evaluation("ensemble", [0.87, 0.86, 0.88], holdout=[0.7, 0.95, 0.7], rows=[60, 40]),
         ],
         merged=Merged(
             2,
@@ -123,3 +149,15 @@ def change() -> Callable[..., Run]:
         ])  # fmt: skip
 
     return change
+
+
+@pytest.fixture
+def change_reports(change) -> Callable[..., Run]:
+    """Changes what the workers of one scenario say; a value is for all of them."""
+
+    def change_reports(run: Run, scenario: str, **fields: Any) -> Run:
+        (trained,) = [e.trained for e in run.evaluations if e.trained.training.scenario == scenario]
+        reports = [replace(report, **fields) for report in trained.reports]
+        return change(run, scenario, trained=replace(trained, reports=reports))
+
+    return change_reports

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from fourfold.contract import plan as plans
-from fourfold.contract.records import Merged, to_json
+from fourfold.contract.records import Merged
+from fourfold.contract.strict import to_json
 
 NUMBER = (int, float)
 EPOCH = {"loss": NUMBER, "accuracy": NUMBER, "seconds": NUMBER, "rows": int}
@@ -20,10 +21,26 @@ SCHEMA = {
     "merge": {"plain_mean": SCORE, "weighted_mean": SCORE},
     "references": {"best_solo": SCORE, "ensemble": SCORE, "all_data": SCORE},
 }  # fmt: skip
+SPECIAL = {
+    "rounds": {"federated": [{"steps": int, "rows": int, "distance": NUMBER}]},
+    "distances": {"ensemble": {"steps": [int], "pairs": [[int]], "values": [[NUMBER]], "rows": int}},
+    "distance": {"hybrid": NUMBER},
+    "drift": {"hybrid": NUMBER},
+    "merge_share": {"data_parallel": NUMBER, "hybrid": NUMBER, "federated": NUMBER},
+    "micro_batches": {"pipeline": int, "hybrid": int},
+    "busy": {name: [{"stage": int, "begin": NUMBER, "end": NUMBER}] for name in ("pipeline", "hybrid")},
+    "overlap": {
+        name: {"seconds_any": NUMBER, "seconds_two": NUMBER, "share": NUMBER}
+        for name in ("pipeline", "hybrid")
+    },
+    "cut": {"pipeline": [str], "hybrid": [str]},
+}
+"""What only some scenarios have; elsewhere it is null or empty."""
 SCENARIO = {
     "accuracy": NUMBER, "loss": NUMBER, "epochs": [EPOCH], "workers": int, "stages": int, "members": int,
     "global_batch": int, "updates_per_epoch": int, "models": [{**SCORE, "weights_sha256": str}],
-    "weights_sha256": [str], "processes": [str],
+    "weights_sha256": [str], "processes": [str], "cut": list, "rounds": list, "bytes_per_step": NUMBER,
+    "peak_memory": [int], "busy": list, "resumed": list, "said": list,
 }  # fmt: skip
 """As the design's section "Results" has it. Fields may be added, never taken away."""
 
@@ -57,6 +74,15 @@ def test_it_has_the_fields_that_the_design_promises(run):
         assert len(scenario["processes"]) == scenario["workers"]
 
 
+@pytest.mark.parametrize("field", SPECIAL)
+def test_what_only_some_scenarios_have_is_null_or_empty_elsewhere(run, field):
+    for name, scenario in json.loads(to_json(run.build()))["scenarios"].items():
+        if name in SPECIAL[field]:
+            fits(scenario[field], SPECIAL[field][name], f"{name}.{field}")
+        else:
+            assert scenario[field] in (None, []), name
+
+
 def test_its_json_is_strict(run, change):
     broken = change(run, "solo", loss=None)
 
@@ -85,11 +111,13 @@ def test_numbers_of_a_scenario_are_those_of_its_records(run):
     scenarios = run.build()["scenarios"]
 
     assert {name: s["accuracy"] for name, s in scenarios.items()} == {
-        "sequential": 0.95, "data_parallel": 0.94, "solo": pytest.approx(0.85)
+        "sequential": 0.95, "data_parallel": 0.94, "ensemble": 0.93, "pipeline": 0.92, "hybrid": 0.91,
+        "solo": pytest.approx(0.85), "federated": 0.89,
     }  # fmt: skip
-    assert [s["workers"] for s in scenarios.values()] == [1, 2, 2]
-    assert [s["members"] for s in scenarios.values()] == [1, 1, 2]
-    assert [s["global_batch"] for s in scenarios.values()] == [100, 200, 100]
+    assert [s["workers"] for s in scenarios.values()] == [1, 2, 3, 1, 2, 2, 2]
+    assert [s["members"] for s in scenarios.values()] == [1, 1, 3, 1, 1, 2, 1]
+    assert [s["stages"] for s in scenarios.values()] == [1, 1, 1, 2, 2, 1, 1]
+    assert [s["global_batch"] for s in scenarios.values()] == [100, 200, 100, 100, 200, 100, 200]
     assert scenarios["solo"]["weights_sha256"] == ["solo-digest-0", "solo-digest-1"]
     assert scenarios["data_parallel"]["processes"] == ["4000", "4001"]
     assert scenarios["solo"]["confusion"] == [[5, 1], [2, 4]]
@@ -141,6 +169,20 @@ def test_of_equal_hold_out_accuracies_the_smaller_loss_wins_and_none_is_the_wors
     assert best["accuracy"] == models[better].accuracy
 
 
+def test_the_references_are_the_solos_vote_and_the_whole_models_score_beside_others_like_them(run, change):
+    """An ensemble votes, too, and a model in stages sees all rows, too."""
+    vote = replace(run.only("solo").evaluations[0].vote, accuracy=0.77)
+    changed = change(change(run, "solo", vote=vote), "ensemble", vote=replace(vote, accuracy=0.99))
+
+    for order in (changed.evaluations, changed.evaluations[::-1]):
+        references = replace(changed, evaluations=order).build()["references"]
+        assert references["ensemble"]["accuracy"] == 0.77
+        assert references["best_solo"]["accuracy"] == 0.80
+        assert references["all_data"]["accuracy"] == 0.95
+    assert changed.without("sequential").build()["references"]["all_data"] is None
+    assert changed.without("solo").build()["references"]["ensemble"] is None
+
+
 def test_references_of_what_did_not_run_are_null(run):
     without_sequential = run.without("sequential").build()["references"]
     without_solo = run.without("solo").build()["references"]
@@ -160,7 +202,7 @@ def test_a_run_without_a_merge_has_none_but_says_why(run):
 
 
 def test_a_loss_that_is_not_a_number_is_null(run, change):
-    models = [replace(m, loss=None) for m in run.evaluations[0].models]
+    models = [replace(m, loss=None) for m in run.only("solo").evaluations[0].models]
 
     solo = change(run, "solo", loss=None, models=models).build()["scenarios"]["solo"]
 

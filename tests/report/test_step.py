@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fourfold.contract import images, keys, pods
-from fourfold.contract.records import to_json
+from fourfold.contract.strict import to_json
 from fourfold.prepare.step import prepare
 from fourfold.report import publish, summary
 

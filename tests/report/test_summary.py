@@ -32,8 +32,12 @@ def test_it_has_every_scenario_with_its_numbers_in_the_order_of_the_table(run):
     for row, scenario in zip(rows, results["scenarios"].values(), strict=True):
         assert row[1] == f"{100 * scenario['accuracy']:.2f} %"
         assert row[2] == f"{scenario['loss']:.4f}"
-        assert row[3:6] == [str(scenario[key]) for key in ("workers", "global_batch", "updates_per_epoch")]
-        assert row[6] == f"{sum(epoch['seconds'] for epoch in scenario['epochs']):.1f} s"
+        counts = ("workers", "stages", "global_batch", "updates_per_epoch")
+        assert row[3:7] == [str(scenario[key]) for key in counts]
+        assert row[7] == f"{sum(epoch['seconds'] for epoch in scenario['epochs']):.1f} s"
+        assert row[8] == f"{scenario['bytes_per_step'] / 1000:.1f} kB"
+    assert head[-1] == "sent per step"
+    assert {"0.0 kB", "2.0 kB"} == {row[-1] for row in rows}
 
 
 def test_it_has_every_rule_beside_what_it_is_held_against(run):
@@ -46,7 +50,10 @@ def test_it_has_every_rule_beside_what_it_is_held_against(run):
 
 def test_it_says_what_a_user_should_know_once(run):
     text = summary.write(run.build())
-    for sentence in ("A sentence of the split", "A sentence of a worker.", "A sentence of the merge."):
+    for sentence in (
+        "A sentence of the split", "A sentence of a worker.", "A sentence of the evaluation.",
+        "A sentence of the merge.",
+    ):  # fmt: skip
         assert text.count(f"- {sentence}\n") == 1
     assert "100 training rows, 12 test rows, split `sizes:60,40` into 60 / 40." in text
     assert f"Data set `{'f' * 12}`, seed 7." in text
@@ -60,7 +67,7 @@ def test_a_loss_that_is_none_is_said_in_words(run, change):
 
 
 def test_what_did_not_run_is_not_in_it(run):
-    alone = replace(run.without("solo").without("data_parallel"), merged=Merged(0, said=["Nothing."]))
+    alone = replace(run.only("sequential"), merged=Merged(0, said=["Nothing."]))
     text = summary.write(alone.build())
     ((_, *rows),) = tables(text)
     assert [row[0] for row in rows] == ["sequential"]
@@ -80,7 +87,7 @@ def test_whatever_a_user_typed_changes_no_table_and_is_no_markup(run, source, ru
         split=replace(run.split, rule=rule, said=[sentence]),
     )
     text = summary.write(typed.build())
-    assert [len(table) for table in tables(text)] == [4, 6]
+    assert [len(table) for table in tables(text)] == [8, 6]
     assert "<" not in text
     assert ">" not in text
     title = text.split("\n", 1)[0].removeprefix("# Every way to split: ")

@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from fourfold.contract import keys
 from fourfold.contract.errors import DamagedObjectError, InvalidInputError, MissingObjectError, StoreError
-from fourfold.contract.records import Split, to_json
+from fourfold.contract.records import Split
+from fourfold.contract.strict import to_json
 from fourfold.store import cache
 from fourfold.store.formats import array_to_bytes, sha256
 from fourfold.store.objects import FolderStore

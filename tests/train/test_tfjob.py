@@ -12,7 +12,8 @@ from hypothesis import assume, given, strategies as st
 from fourfold.contract import plan as plans
 from fourfold.contract.errors import InvalidInputError
 from fourfold.contract.pods import Pods
-from fourfold.contract.records import Training, from_json
+from fourfold.contract.records import Training
+from fourfold.contract.strict import from_json
 from fourfold.train import tfjob
 
 DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")

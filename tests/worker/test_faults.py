@@ -1,5 +1,6 @@
 """What goes wrong in a training is told by name, and no process is left behind."""
 
+import functools
 import json
 import os
 import re
@@ -16,7 +17,7 @@ import pytest
 
 from fourfold.contract import events, exits, keys
 from fourfold.contract.errors import InvalidInputError, MissingObjectError, WorkerFailedError
-from fourfold.contract.records import to_json
+from fourfold.contract.strict import to_json
 from fourfold.store import cache
 from fourfold.store.objects import open_store
 from fourfold.train import processes
@@ -61,12 +62,12 @@ def all_gone(pids, seconds=15.0):
     return not any(alive(pid) for pid in pids)
 
 
-def in_thread(training):
+def in_thread(training, tries=1):
     caught = []
 
     def run():
         try:
-            train(training)
+            train(training, functools.partial(processes.run, tries=tries))
         except Exception as error:
             caught.append(error)
 

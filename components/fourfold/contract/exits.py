@@ -62,6 +62,11 @@ def of(error: FourfoldError) -> int:
     return next(code for kind, code in CODES if isinstance(error, kind))
 
 
+def is_retryable(code: int) -> bool:
+    """Whether what ended by itself with this code may end otherwise when it is started again."""
+    return code >= FIRST_RETRYABLE and code not in (INTERRUPTED, TERMINATED)
+
+
 def describe(code: int) -> str:
     """Says what an exit code of a worker means.
 

@@ -67,9 +67,53 @@ def scores(index: int) -> str:
     return f"scores-{index}.safetensors"
 
 
+def probes(index: int) -> str:
+    """Features of fixed rows along the training of a model; relative to a training's output."""
+    return f"probes-{index}.safetensors"
+
+
+def stage(index: int) -> str:
+    """What the process says that holds one stage of a model; relative to a training's output."""
+    return f"stage-{index}.json"
+
+
 def worker(index: int) -> str:
     """What one worker says of its training; relative to a training's output."""
     return f"worker-{index}.json"
+
+
+CHECKPOINTS = "checkpoints"
+SAVED = "saved.json"
+
+
+def checkpoints(model_index: int) -> str:
+    """The prefix of the checkpoints of one model; relative to a training's output."""
+    return f"{CHECKPOINTS}/model-{model_index}"
+
+
+def saved(model_index: int, epoch: int) -> str:
+    """The manifest of the checkpoint after an epoch; written last, so what has none does not exist."""
+    return f"{checkpoints(model_index)}/epoch-{epoch:06d}/{SAVED}"
+
+
+def shared_state(model_index: int, epoch: int) -> str:
+    """In a checkpoint what all copies of the model share."""
+    return f"{checkpoints(model_index)}/epoch-{epoch:06d}/shared.safetensors"
+
+
+def own_state(model_index: int, epoch: int, worker_index: int) -> str:
+    """In a checkpoint what is one worker's own."""
+    return f"{checkpoints(model_index)}/epoch-{epoch:06d}/worker-{worker_index}.safetensors"
+
+
+def saved_report(model_index: int, epoch: int, worker_index: int) -> str:
+    """In a checkpoint what a worker had to say so far."""
+    return f"{checkpoints(model_index)}/epoch-{epoch:06d}/worker-{worker_index}.json"
+
+
+def epoch_of(key: str) -> int:
+    """The epoch of an object of a checkpoint."""
+    return int(key.split("/")[2].removeprefix("epoch-"))
 
 
 def trace(worker_index: int, step: int) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fourfold.contract.errors import InvalidInputError
+from fourfold.contract.records import Training
 
 
 @dataclass(frozen=True)
@@ -18,16 +19,19 @@ class Scenario:
         name: as in ``--scenario``.
         data: ``stream``: every model sees all rows; ``shards``: each worker has rows of its own.
         model: ``one`` model, equal ``copies`` of one, or ``separate`` models.
-        merged: what the workers merge: ``nothing``, ``gradients`` or ``weights``.
-        when: when they merge it: ``never``, at ``every_step``, or ``once`` by the merge step, after training.
+        staged: whether each model is cut into stages.
+        merged: what is merged: ``nothing``, ``gradients``, ``weights`` or ``predictions``.
+        when: when it is merged: ``never``, at ``every_step``, after ``every_round`` of local steps, ``once``
+            by the merge step after training, or ``when_scoring``.
         meaning: the row in a sentence, for people.
     """
 
     name: str
     data: Literal["stream", "shards"]
     model: Literal["one", "copies", "separate"]
-    merged: Literal["nothing", "gradients", "weights"]
-    when: Literal["never", "every_step", "once"]
+    staged: bool
+    merged: Literal["nothing", "gradients", "weights", "predictions"]
+    when: Literal["never", "every_step", "every_round", "once", "when_scoring"]
     meaning: str
 
     @property
@@ -38,12 +42,32 @@ class Scenario:
     @property
     def splits_model(self) -> bool:
         """True where one model is cut into stages."""
-        return False
+        return self.staged
 
     @property
     def exchanges(self) -> bool:
         """True where workers talk to each other while they train."""
-        return self.when == "every_step"
+        return self.when in ("every_step", "every_round")
+
+    @property
+    def in_rounds(self) -> bool:
+        """True where workers take steps of their own between two merges of their weights."""
+        return self.when == "every_round"
+
+    @property
+    def votes(self) -> bool:
+        """True where the models speak as one, by the vote of their predictions."""
+        return self.merged == "predictions"
+
+    @property
+    def starts_apart(self) -> bool:
+        """True where every model has a start of its own."""
+        return self.model == "separate" and self.data == "stream"
+
+    @property
+    def copies_back(self) -> bool:
+        """True where worker 0's weights are set in all workers after each step."""
+        return self.staged and self.model == "copies"
 
     @property
     def merges_after_training(self) -> bool:
@@ -56,6 +80,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         "sequential",
         data="stream",
         model="one",
+        staged=False,
         merged="nothing",
         when="never",
         meaning="One model sees all rows, one batch after the other.",
@@ -64,17 +89,55 @@ SCENARIOS: tuple[Scenario, ...] = (
         "data_parallel",
         data="shards",
         model="copies",
+        staged=False,
         merged="gradients",
         when="every_step",
         meaning="Equal copies, each with a shard; their gradients are averaged at every step.",
     ),
     Scenario(
+        "ensemble",
+        data="stream",
+        model="separate",
+        staged=False,
+        merged="predictions",
+        when="when_scoring",
+        meaning="Separate models with own starts see the same batches; they vote when they are scored.",
+    ),
+    Scenario(
+        "pipeline",
+        data="stream",
+        model="one",
+        staged=True,
+        merged="nothing",
+        when="never",
+        meaning="One model, cut into stages; each stage hands its micro-batches on to the next.",
+    ),
+    Scenario(
+        "hybrid",
+        data="shards",
+        model="copies",
+        staged=True,
+        merged="gradients",
+        when="every_step",
+        meaning="Equal copies, cut into stages, each with a shard; gradients are averaged at every step.",
+    ),
+    Scenario(
         "solo",
         data="shards",
         model="separate",
+        staged=False,
         merged="weights",
         when="once",
         meaning="Separate models, each with a shard; their weights are merged once, after training.",
+    ),
+    Scenario(
+        "federated",
+        data="shards",
+        model="copies",
+        staged=False,
+        merged="weights",
+        when="every_round",
+        meaning="Copies, each with a shard, take steps of their own; their weights are averaged every round.",
     ),
 )
 
@@ -85,15 +148,19 @@ class Plan:
 
     Attributes:
         scenario: the row.
-        workers: worker processes (pods), W.
-        stages: parts that the model is cut into, S.
+        workers: that train, W; each trains a model, or its copy of one.
+        stages: parts that a model is cut into, S.
         members: separate models at scoring, K.
+        processes: that the workers are dealt to, or that hold a stage each.
+        stage_a_process: whether the stages of the one model lie on a process each.
     """
 
     scenario: Scenario
     workers: int
     stages: int
     members: int
+    processes: int
+    stage_a_process: bool = False
 
     @property
     def shards(self) -> int:
@@ -119,6 +186,17 @@ class Plan:
         """The index of the shard that ``worker`` reads."""
         return worker if self.scenario.splits_data else 0
 
+    def workers_of(self, process: int) -> tuple[int, ...]:
+        """The workers that a process is, one after another; none where it only holds a stage."""
+        if self.stage_a_process:
+            return (0,) if process == 0 else ()
+        return tuple(range(process, self.workers, self.processes))
+
+    @property
+    def processes_talk(self) -> bool:
+        """True where a process is reached by others while it trains."""
+        return self.stage_a_process or (self.scenario.exchanges and self.workers > 1)
+
 
 def names() -> tuple[str, ...]:
     """The scenarios' names in the order of the table."""
@@ -141,21 +219,74 @@ def scenario(name: str) -> Scenario:
     raise InvalidInputError(f"unknown scenario {name!r}: use one of {', '.join(names())}{hint}")
 
 
-def plan(name: str, workers: int) -> Plan:
-    """Fills in a row's numbers.
+PLACEMENTS = ("devices", "pods")
+"""Where the stages of a model lie: on devices of its worker, or on a process (a pod) each."""
+
+
+def plan(
+    name: str,
+    workers: int,
+    members: int = 3,
+    stages: int = 2,
+    member_workers: int = 0,
+    placement: str = "devices",
+) -> Plan:
+    """Fills in a row's numbers; each row takes what it needs.
 
     Args:
         name: the scenario.
-        workers: worker processes wanted, at least 1. A scenario that trains one undivided model uses one.
+        workers: that split the data, at least 1; read by rows with shards.
+        members: separate models of a row whose models all see the same rows, at least 1.
+        stages: parts of a model that is cut, at least 1.
+        member_workers: processes that such members are dealt to; 0 for one a member.
+        placement: one of ``PLACEMENTS``; ``pods`` is for the row with one model that is cut.
 
     Raises:
-        InvalidInputError: the scenario is unknown, or ``workers`` is below 1.
+        InvalidInputError: the scenario is unknown, or a number is out of its range.
     """
     row = scenario(name)
-    if workers < 1:
-        raise InvalidInputError(f"workers must be at least 1, got {workers}")
-    used = 1 if row.model == "one" else workers
-    return Plan(row, workers=used, stages=1, members=used if row.model == "separate" else 1)
+    for what, value, least in (
+        ("workers", workers, 1),
+        ("members", members, 1),
+        ("stages", stages, 1),
+        ("member-workers", member_workers, 0),
+    ):
+        if value < least:
+            raise InvalidInputError(f"{what} must be at least {least}, got {value}")
+    if placement not in PLACEMENTS:
+        raise InvalidInputError(f"unknown placement {placement!r}: use one of {', '.join(PLACEMENTS)}")
+    used = {"one": 1, "copies": workers, "separate": members if row.starts_apart else workers}[row.model]
+    cut = stages if row.staged else 1
+    apart = row.staged and row.model == "one" and placement == "pods" and cut > 1
+    processes = cut if apart else min(member_workers, used) or used if row.starts_apart else used
+    return Plan(
+        row,
+        workers=used,
+        stages=cut,
+        members=used if row.model == "separate" else 1,
+        processes=processes,
+        stage_a_process=apart,
+    )
+
+
+def of(training: Training) -> Plan:
+    """The plan of a training.
+
+    Raises:
+        InvalidInputError: as of ``plan``; or it is to be debugged, with more than one worker.
+    """
+    if training.debug:
+        if training.workers > 1:
+            raise InvalidInputError(f"debug trains with one worker, got workers {training.workers}")
+        return plan(training.scenario, 1, training.members, training.stages, member_workers=1)
+    return plan(
+        training.scenario,
+        training.workers,
+        members=training.members,
+        stages=training.stages,
+        member_workers=training.member_workers,
+        placement=training.placement,
+    )
 
 
 def steps(sizes: tuple[int, ...], batch: int) -> tuple[tuple[int, ...], ...]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from fourfold.contract import images
 from fourfold.contract.errors import DamagedObjectError, InvalidInputError
-from fourfold.contract.records import from_json
+from fourfold.contract.strict import from_json
 
 CONFIG = "fourfold"
 """The ConfigMap of the manifests."""

@@ -1,20 +1,13 @@
-"""The records that cross from one step to the next, and their strict JSON.
+"""The records that cross from one step to the next.
 
 A record is written by one step and read by others, perhaps of another version: fields are only ever added,
-with a default.
+with a default. ``contract.strict`` writes and reads them.
 """
 
-import dataclasses
-import json
-import math
-import types
-import typing
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
-from fourfold.contract.errors import DamagedObjectError
-
-R = TypeVar("R")
+STARTS = ("uniform", "he_uniform", "glorot_uniform")
+"""Initialisers of the members of an ensemble, in turn, where none are named."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +113,18 @@ class Training:
         finish_seconds: how long a worker that is done waits for its peers to be done, too.
         trace: steps, counted from 0, whose state before and after is written out; used to prove the laws.
         code: digest of the code that must run it, see ``contract.images``; empty for any.
+        members: separate models that all see the same rows, K; read by scenarios that have such.
+        member_workers: processes that those members are dealt to; 0 for one a member.
+        starts: of those members, in turn: an initialiser, perhaps with a seed, such as ``he_uniform:7``.
+        stages: parts of a model that is cut, S.
+        micro_batches: parts of a batch that the stages work on one after the other, M.
+        cut: names of the layers after which the model is cut; empty for a balanced choice.
+        balance: what a balanced choice balances: ``parameters`` or ``cost``.
+        placement: of the stages: ``devices`` of a worker, or ``pods``.
+        local_steps: of each round of a scenario that merges after rounds, H; 0 for one local epoch.
+        server_momentum: of the merged weights over rounds, 0 to below 1; 0 for none (FedAvg).
+        proximal: how strongly local steps are held to the round's start, mu; 0 for none (FedAvg).
+        debug: one worker on one device, outside any strategy, step by step in Python.
     """
 
     scenario: str
@@ -138,6 +143,18 @@ class Training:
     finish_seconds: float = 600.0
     trace: list[int] = field(default_factory=list)
     code: str = ""
+    members: int = 3
+    member_workers: int = 0
+    starts: list[str] = field(default_factory=lambda: list(STARTS))
+    stages: int = 2
+    micro_batches: int = 4
+    cut: list[str] = field(default_factory=list)
+    balance: str = "parameters"
+    placement: str = "devices"
+    local_steps: int = 0
+    server_momentum: float = 0.0
+    proximal: float = 0.0
+    debug: bool = False
 
 
 @dataclass(frozen=True)
@@ -158,6 +175,38 @@ class Epoch:
 
 
 @dataclass(frozen=True)
+class Round:
+    """One round of steps that each worker takes by itself, ended by a merge of their weights.
+
+    Attributes:
+        steps: local steps of each worker.
+        rows: of all workers together.
+        loss: mean over those rows of the local losses, nats; None where there were no rows.
+        distance: Euclidean, of the workers' weights to the merge; mean over workers, weighted by rows.
+    """
+
+    steps: int
+    rows: int
+    loss: float | None
+    distance: float
+
+
+@dataclass(frozen=True)
+class Busy:
+    """A span in which a stage computed.
+
+    Attributes:
+        stage: its index.
+        begin: seconds since the step began.
+        end: likewise.
+    """
+
+    stage: int
+    begin: float
+    end: float
+
+
+@dataclass(frozen=True)
 class WorkerReport:
     """What one worker says of its training.
 
@@ -171,6 +220,18 @@ class WorkerReport:
         objects: sha256 of each object that it wrote, by key.
         environment: what the digests depend on besides the arguments: threads, CPU, library versions.
         said: what a user should know, in sentences.
+        stage_processes: the processes that hold its other stages, where those are not its own.
+        cut: names of the layers after which its model was cut.
+        rounds: of merging weights, in their order; empty where they are not merged in rounds.
+        probed: steps after which features of fixed rows were taken; where they were, the object is listed.
+        distance: largest Euclidean distance of its weights to worker 0's after any step, once worker 0's had
+            been copied back; None where nothing is copied back.
+        drift: likewise, before they were copied back.
+        bytes_per_step: sent by this worker in a step, for merging and between its stages; a mean, counted.
+        merge_share: share of a step's time that merging takes, measured, 0 to 1; None where it was not.
+        peak_memory: largest resident memory of its process, bytes.
+        busy: spans in which its stages worked during one step; empty where they were not measured.
+        resumed: epochs that were taken from checkpoints, counted from 1: the last of them for each restart.
     """
 
     worker: int
@@ -182,6 +243,17 @@ class WorkerReport:
     objects: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
+    stage_processes: list[str] = field(default_factory=list)
+    cut: list[str] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
+    probed: list[int] = field(default_factory=list)
+    distance: float | None = None
+    drift: float | None = None
+    bytes_per_step: float = 0.0
+    merge_share: float | None = None
+    peak_memory: int = 0
+    busy: list[Busy] = field(default_factory=list)
+    resumed: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -196,6 +268,7 @@ class Trained:
         global_batch: rows of one update of one model.
         updates_per_epoch: of one model; of the model with the most where they differ.
         reports: one a worker.
+        processes: that the workers were dealt to, or that held a stage each; 0 where as many as workers.
     """
 
     training: Training
@@ -205,6 +278,7 @@ class Trained:
     global_batch: int
     updates_per_epoch: int
     reports: list[WorkerReport]
+    processes: int = 0
 
     @property
     def models(self) -> int:
@@ -238,12 +312,30 @@ class ModelScore:
 
 
 @dataclass(frozen=True)
+class Distances:
+    """How far apart the models of a scenario are, along training.
+
+    Attributes:
+        steps: after which it was measured; 0 is the start.
+        pairs: of models, by index.
+        values: for each step and each pair the Euclidean distance between the models' flattened features of
+            the same fixed rows, a mean over those rows.
+        rows: how many rows.
+    """
+
+    steps: list[int]
+    pairs: list[list[int]]
+    values: list[list[float]]
+    rows: int
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """One scenario on the test rows.
 
     Attributes:
         trained: what was evaluated.
-        accuracy: of the scenario: of its model, or the mean of its separate models.
+        accuracy: of the scenario: of its model, of the vote of its models where they vote, else their mean.
         loss: likewise; None where it is not finite.
         models: each model.
         vote: the soft vote of several models (mean of probabilities), None for one model.
@@ -253,6 +345,8 @@ class Evaluation:
         roc: the receiver operating characteristic over all classes, one against the rest, of all models
             together: false positive rate, true positive rate, threshold of each point.
         auc: the area under it, before points were left out; None where no score is finite.
+        distances: between the models, where features were taken along training.
+        said: what a user should know, in sentences.
     """
 
     trained: Trained
@@ -265,6 +359,8 @@ class Evaluation:
     test_rows: int
     roc: list[list[float]] = field(default_factory=list)
     auc: float | None = None
+    distances: Distances | None = None
+    said: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -280,81 +376,3 @@ class Merged:
     members: int
     rules: dict[str, ModelScore] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
-
-
-def to_json(record: Any) -> bytes:
-    """A record as strict JSON: no NaN, no Infinity, keys in the order of the fields.
-
-    Raises:
-        ValueError: a number is not finite.
-    """
-    if dataclasses.is_dataclass(record) and not isinstance(record, type):
-        record = dataclasses.asdict(record)
-    return (json.dumps(record, allow_nan=False, indent=1) + "\n").encode()
-
-
-def from_json(kind: type[R], text: bytes | str, name: str = "record") -> R:
-    """Reads a record back. Fields that this version does not know are left out.
-
-    Args:
-        kind: the record's class.
-        text: strict JSON.
-        name: of the object that the text came from, for the error.
-
-    Raises:
-        DamagedObjectError: the text is not JSON, or a field is missing or of another type.
-    """
-    try:
-        return _build(kind, json.loads(text, parse_constant=_refuse))
-    except (ValueError, TypeError, OverflowError) as error:
-        raise DamagedObjectError(
-            f"{name} is not a {kind.__name__}: {error}; delete it and run again"
-        ) from error
-
-
-def finite(value: float) -> float | None:
-    """The number, or None where JSON has no word for it."""
-    return float(value) if math.isfinite(value) else None
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
-
-
-def _build(kind: Any, value: Any) -> Any:
-    if kind is Any:
-        return value
-    origin, inner = typing.get_origin(kind), typing.get_args(kind)
-    if dataclasses.is_dataclass(kind):
-        hints, known = typing.get_type_hints(kind), {f.name for f in dataclasses.fields(kind)}
-        found = _expect(dict, value).items()
-        return kind(**{name: _field(name, hints[name], item) for name, item in found if name in known})  # pyright: ignore
-    if origin is list:
-        return [_field(str(place), inner[0], item) for place, item in enumerate(_expect(list, value))]
-    if origin is dict:
-        return {key: _field(key, inner[1], item) for key, item in _expect(dict, value).items()}
-    if origin in (typing.Union, types.UnionType):
-        if value is None and type(None) in inner:
-            return None
-        return _build(next(a for a in inner if a is not type(None)), value)
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    if kind is int and isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if kind is float and isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"expected a finite number, got {value}")
-    return _expect(kind, value)
-
-
-def _expect(kind: type[R], value: Any) -> R:
-    if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-        raise TypeError(f"expected {kind.__name__}, got {value!r:.60}")
-    return value
-
-
-def _field(name: str, kind: Any, value: Any) -> Any:
-    """Builds one field; its error begins with the field's name."""
-    try:
-        return _build(kind, value)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise ValueError(f"{name}: {error}") from error

@@ -2,21 +2,31 @@
 
 from fourfold.contract import plan as plans
 from fourfold.contract.records import Evaluation
-from fourfold.page import document, pictures
+from fourfold.page import document, lanes, pictures, training_pictures
 
 
 def render(evaluation: Evaluation) -> str:
     """The page, one HTML document that needs nothing else."""
-    name = evaluation.trained.training.scenario
+    trained = evaluation.trained
+    row = plans.scenario(trained.training.scenario)
     models = [
         {"epochs": [{"loss": epoch.loss, "accuracy": epoch.accuracy} for epoch in chief.epochs]}
-        for chief in evaluation.trained.chiefs
+        for chief in trained.chiefs
     ]
+    spans = [(busy.stage, busy.begin, busy.end) for busy in trained.chiefs[0].busy]
+    apart = evaluation.distances
     return document.render(
         "fourfold.evaluate",
         "scenario.html",
-        name=name,
-        meaning=plans.scenario(name).meaning,
+        row=row,
+        name=row.name,
         evaluation=evaluation,
-        curves=pictures.curves({name: {"models": models}}),
+        workers=trained.processes or trained.workers,
+        said=sorted({*evaluation.said, *(said for report in trained.reports for said in report.said)}),
+        curves=pictures.curves({row.name: {"models": models}}),
+        distances=training_pictures.distances(row.name, apart.steps, apart.pairs, apart.values)
+        if apart
+        else "",
+        lanes=training_pictures.lanes(row.name, spans) if spans else "",
+        overlap=lanes.sentence(lanes.overlap(spans)),
     )

@@ -4,7 +4,8 @@ from typing import Any
 
 from fourfold.contract import events
 from fourfold.contract.again import again
-from fourfold.contract.records import Evaluation, to_json
+from fourfold.contract.records import Evaluation
+from fourfold.contract.strict import to_json
 from fourfold.evaluate.step import evaluate
 from fourfold.store.folder import write_file
 

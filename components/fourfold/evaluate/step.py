@@ -4,9 +4,18 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fourfold.contract import keys
+from fourfold.contract import keys, plan as plans
 from fourfold.contract.errors import DamagedObjectError, MissingObjectError
-from fourfold.contract.records import DatasetManifest, Evaluation, ModelScore, Trained, finite, from_json
+from fourfold.contract.records import (
+    DatasetManifest,
+    Distances,
+    Evaluation,
+    ModelScore,
+    Trained,
+    WorkerReport,
+)
+from fourfold.contract.strict import finite, from_json
+from fourfold.evaluate import distances
 from fourfold.model import measures
 from fourfold.store import cache
 from fourfold.store.formats import arrays_from_bytes, sha256
@@ -23,7 +32,7 @@ def evaluate(store: str, fingerprint: str, trained_at: str) -> Evaluation:
 
     Raises:
         MissingObjectError: the training's output is not there.
-        DamagedObjectError: its scores are not those that its workers wrote.
+        DamagedObjectError: its scores or features are not those that its workers wrote.
     """
     data, output = open_store(store), open_store(trained_at)
     manifest = cache.read_manifest(data, fingerprint)
@@ -32,22 +41,32 @@ def evaluate(store: str, fingerprint: str, trained_at: str) -> Evaluation:
     members = [_scores(output, trained, index, manifest) for index in range(trained.models)]
     digests = {report.model: report.digests[-1] for report in trained.reports}
     models = [measures.score(member, labels, digests[index]) for index, member in enumerate(members)]
-    table = sum(
-        measures.confusion(member["test"], labels["test"], len(manifest.class_names)) for member in members
-    )
-    stacked = np.concatenate([member["test"] for member in members])
-    roc, auc = measures.roc(stacked, np.tile(labels["test"], len(members)))
+    voted = _voted(members) if len(members) > 1 else None
+    vote = _score(voted, labels) if voted else None
+    apart, said = _distances(output, trained)
+    if voted and vote and plans.scenario(trained.training.scenario).votes:
+        accuracy, loss = vote.accuracy, vote.loss
+        # The vote is probabilities already, and what is measured below takes logits.
+        with np.errstate(divide="ignore"):
+            speakers = [np.log(voted["test"])]
+    else:
+        accuracy, loss = float(np.mean([m.accuracy for m in models])), _mean([m.loss for m in models])
+        speakers = [member["test"] for member in members]
+    table = sum(measures.confusion(each, labels["test"], len(manifest.class_names)) for each in speakers)
+    roc, auc = measures.roc(np.concatenate(speakers), np.tile(labels["test"], len(speakers)))
     return Evaluation(
         trained=trained,
-        accuracy=float(np.mean([model.accuracy for model in models])),
-        loss=_mean([model.loss for model in models]),
+        accuracy=accuracy,
+        loss=loss,
         models=models,
-        vote=_vote(members, labels) if len(members) > 1 else None,
+        vote=vote,
         confusion=np.asarray(table).tolist(),
         class_names=manifest.class_names,
         test_rows=len(labels["test"]),
         roc=roc.tolist(),
         auc=auc,
+        distances=apart,
+        said=said,
     )
 
 
@@ -61,8 +80,12 @@ def _trained(output: Store) -> Trained:
         ) from error
 
 
-def _vote(members: list[dict[str, np.ndarray]], labels: Mapping[str, np.ndarray]) -> ModelScore:
-    voted = {part: measures.soft_vote([member[part] for member in members]) for part in labels}
+def _voted(members: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The probabilities that the members agree on, [n, classes], for hold-out and test rows."""
+    return {part: measures.soft_vote([member[part] for member in members]) for part in ("holdout", "test")}
+
+
+def _score(voted: Mapping[str, np.ndarray], labels: Mapping[str, np.ndarray]) -> ModelScore:
     return ModelScore(
         accuracy=measures.accuracy(voted["test"], labels["test"]),
         loss=finite(measures.vote_loss(voted["test"], labels["test"])),
@@ -71,13 +94,63 @@ def _vote(members: list[dict[str, np.ndarray]], labels: Mapping[str, np.ndarray]
     )
 
 
-def _scores(output: Store, trained: Trained, index: int, manifest: DatasetManifest) -> dict[str, np.ndarray]:
-    key = keys.scores(index)
+def _distances(output: Store, trained: Trained) -> tuple[Distances | None, list[str]]:
+    """How far apart the models are along training, where features were taken; and what to say of it."""
+    chiefs = trained.chiefs
+    if len(chiefs) < 2 or not any(keys.probes(chief.model) in chief.objects for chief in chiefs):
+        return None, []
+    members = [_features(output, trained, chief, chiefs[0].probed) for chief in chiefs]
+    if len({member.shape for member in members}) > 1:
+        raise DamagedObjectError(
+            f"the features in {output.uri} are of shapes {[member.shape for member in members]}, "
+            "and must be of one; train again"
+        )
+    values = distances.between(members)
+    if not np.isfinite(values).all():
+        return None, ["Features of the models are not all numbers: how far apart they are is not known."]
+    pairs = [list(pair) for pair in distances.pairs(len(members))]
+    found = Distances(chiefs[0].probed, pairs, values.tolist(), rows=members[0].shape[1])
+    alike = distances.equal(values, len(members))
+    votes = plans.scenario(trained.training.scenario).votes
+    return found, [_equal(group) for group in alike] if votes else []
+
+
+def _equal(group: list[int]) -> str:
+    named = f"{', '.join(map(str, group[:-1]))} and {group[-1]}"
+    return (
+        f"Members {named} are equal (distance 0 throughout): their vote adds nothing; "
+        "give them other --starts."
+    )
+
+
+def _features(output: Store, trained: Trained, chief: WorkerReport, steps: list[int]) -> np.ndarray:
+    """A model's features of fixed rows after ``steps``, float32 [steps, rows, n]."""
+    key = keys.probes(chief.model)
+    if key not in chief.objects or chief.probed != steps:
+        raise DamagedObjectError(
+            f"{key} in {output.uri} should hold features after steps {steps}, as those of the other models, "
+            f"and its worker took some after {chief.probed}; train again"
+        )
+    features = _arrays(output, trained, key).get("features")
+    if features is None or features.ndim != 3 or not features.size or len(features) != len(steps):
+        raise DamagedObjectError(
+            f"{key} in {output.uri} holds no features for {len(steps)} steps; train again"
+        )
+    return features
+
+
+def _arrays(output: Store, trained: Trained, key: str) -> dict[str, np.ndarray]:
+    """The arrays of an object, if it is what its worker wrote."""
     expected = next((r.objects[key] for r in trained.reports if key in r.objects), None)
     data = output.read(key)
     if sha256(data) != expected:
         raise DamagedObjectError(f"{key} in {output.uri} is not what its worker wrote; train again")
-    scores = arrays_from_bytes(data, key)
+    return arrays_from_bytes(data, key)
+
+
+def _scores(output: Store, trained: Trained, index: int, manifest: DatasetManifest) -> dict[str, np.ndarray]:
+    key = keys.scores(index)
+    scores = _arrays(output, trained, key)
     for part in ("holdout", "test"):
         shape = (manifest.rows(part), len(manifest.class_names))
         if part not in scores or scores[part].shape != shape:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fourfold.contract import keys, plan as plans
-from fourfold.contract.records import Merged, ModelScore, Trained, from_json, to_json
+from fourfold.contract.records import Merged, ModelScore, Trained
+from fourfold.contract.strict import from_json, to_json
 from fourfold.merge import members as match
 from fourfold.merge.rules import RULES
 from fourfold.model import measures, scoring, weights

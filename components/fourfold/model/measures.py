@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fourfold.contract.errors import InvalidInputError
-from fourfold.contract.records import ModelScore, finite
+from fourfold.contract.records import ModelScore
+from fourfold.contract.strict import finite
 
 
 def probabilities(logits: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Pictures as SVG that takes its colours from the page: readable in light, in dark and in print."""
 
 import io
+import math
 import re
 from typing import Any
 
@@ -26,6 +27,8 @@ STYLE: dict[Any, Any] = {
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a8a00")
 """The palette of Okabe and Ito (2008), which survives colour blindness; its black and yellow are left out."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+COLUMNS = 5
+"""Of a legend that names every model; it stands below the curves, which it would hide."""
 
 
 def curves(scenarios: dict[str, Any]) -> str:
@@ -38,7 +41,9 @@ def curves(scenarios: dict[str, Any]) -> str:
         An ``<svg>`` element.
     """
     with plt.rc_context(STYLE):
-        figure, (left, right) = plt.subplots(1, 2, figsize=(9.4, 3.4), layout="constrained")
+        lines = sum(len(scenario["models"]) for scenario in scenarios.values())
+        under = 0.25 * math.ceil(lines / COLUMNS)
+        figure, (left, right) = plt.subplots(1, 2, figsize=(9.4, 3.2 + under), layout="constrained")
         for place, (name, scenario) in enumerate(scenarios.items()):
             look = {
                 "color": COLOURS[place % 7],
@@ -63,8 +68,10 @@ def curves(scenarios: dict[str, Any]) -> str:
             axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
             axes.set_xlim(0.5, longest + 0.5)
         left.set_ylim(bottom=0)
-        right.legend(loc="best", fontsize=10)
-        return _svg(figure, "Training loss and accuracy of every model by epoch")
+        figure.legend(
+            *right.get_legend_handles_labels(), loc="outside lower center", ncols=COLUMNS, fontsize=10
+        )
+        return element(figure, "Training loss and accuracy of every model by epoch")
 
 
 def accuracies(bars: list[tuple[str, float, str]]) -> str:
@@ -88,10 +95,8 @@ def accuracies(bars: list[tuple[str, float, str]]) -> str:
         axes.set_xticks(range(0, 101, 20))
         axes.set_xlabel("right test rows (%)")
         shades = [plt.Rectangle((0, 0), 1, 1, color=COLOURS[place % 7]) for place in range(len(kinds))]
-        axes.legend(
-            shades, kinds, loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=len(kinds), fontsize=10
-        )
-        return _svg(figure, "Test accuracy of every scenario, model and merge")
+        figure.legend(shades, kinds, loc="outside upper center", ncols=len(kinds), fontsize=10)
+        return element(figure, "Test accuracy of every scenario, model and merge")
 
 
 def classes(table: list[list[int]], names: list[str]) -> str:
@@ -125,11 +130,18 @@ def classes(table: list[list[int]], names: list[str]) -> str:
         for side in ("left", "bottom"):
             axes.spines[side].set_visible(False)
         axes.tick_params(length=0)
-        return _svg(figure, "Rows of each class at each worker")
+        return element(figure, "Rows of each class at each worker")
 
 
-def _svg(figure: Any, title: str) -> str:
-    """The figure's ``<svg>``: black becomes the page's text colour, sizes follow the page, it has a title."""
+def element(figure: Any, title: str) -> str:
+    """The figure as an ``<svg>`` element, and its end.
+
+    Black becomes the page's text colour, sizes follow the page.
+
+    Args:
+        figure: drawn with ``STYLE``.
+        title: for those who do not see it; no two pictures of a page have the same.
+    """
     buffer = io.StringIO()
     # The salt makes ids the same in every run, and others in every picture of a page.
     with plt.rc_context({"svg.hashsalt": title}):

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from fourfold.contract import events
 from fourfold.contract.again import again
-from fourfold.contract.records import to_json
+from fourfold.contract.strict import to_json
 from fourfold.contract.whole import whole
 from fourfold.prepare.step import prepare
 from fourfold.store.folder import write_file

@@ -21,6 +21,11 @@ def report(
     optimizer: str,
     learning_rate: float,
     seed: int,
+    members: int,
+    stages: int,
+    micro_batches: int,
+    local_steps: int,
+    ways: str,
     pods: str,
     code: str,
     evaluations: dsl.Input[list[dsl.Artifact]],  # pyright: ignore[reportInvalidTypeArguments]
@@ -46,6 +51,11 @@ def report(
         optimizer: by name.
         learning_rate: of the optimiser.
         seed: of all that draws.
+        members: separate models of an ensemble.
+        stages: that a model is cut into.
+        micro_batches: parts of a batch.
+        local_steps: of each round of federated.
+        ways: what is seldom changed, as for ``train``.
         pods: what the workers' pods were given, as for ``train``.
         code: digest of the code that must run this step.
         evaluations: one a scenario.
@@ -61,7 +71,8 @@ def report(
         {
             "data": data, "scenarios": scenarios, "learning_rate": learning_rate, "rows": rows,
             "holdout": holdout, "split": split, "workers": workers, "epochs": epochs, "batch": batch,
-            "optimizer": optimizer, "seed": seed,
+            "optimizer": optimizer, "seed": seed, "members": members, "stages": stages,
+            "micro_batches": micro_batches, "local_steps": local_steps, "ways": ways,
         },
         [evaluation.path for evaluation in evaluations], merged.path,
         page_path=page.path, summary_path=summary.path, results_path=results.path,

@@ -3,7 +3,7 @@
 from typing import Any
 
 from fourfold.contract import plan as plans
-from fourfold.page import document, pictures
+from fourfold.page import document, lanes, pictures, training_pictures
 from fourfold.report.results import REFERENCES
 
 
@@ -14,11 +14,12 @@ def render(results: dict[str, Any]) -> str:
         results: as in ``results.json``.
     """
     scenarios = results["scenarios"]
+    rows = [_row(name, scenario) for name, scenario in scenarios.items()]
     return document.render(
         "fourfold.report",
         "report.html",
         results=results,
-        rows=[_row(name, scenario) for name, scenario in scenarios.items()],
+        rows=rows,
         grid=_grid(scenarios),
         curves=pictures.curves(scenarios) if scenarios else "",
         bars=pictures.accuracies(_bars(results)) if scenarios else "",
@@ -32,11 +33,62 @@ def _row(name: str, scenario: dict[str, Any]) -> dict[str, Any]:
     rows = sum(epoch["rows"] for epoch in scenario["epochs"])
     return {
         "name": name,
-        "meaning": plans.scenario(name).meaning,
+        "scenario": plans.scenario(name),
+        "facts": _facts(plans.scenario(name), scenario),
         "seconds": seconds,
         "rate": rows / seconds if seconds else 0.0,
+        "pictures": _pictures(name, scenario),
+        "overlap_said": lanes.sentence(lanes.overlap(_spans(scenario))),
+        "memory": max(scenario["peak_memory"], default=0),
         **{key: value for key, value in scenario.items() if key != "epochs"},
     }
+
+
+def _spans(scenario: dict[str, Any]) -> list[lanes.Span]:
+    return [(busy["stage"], busy["begin"], busy["end"]) for busy in scenario["busy"]]
+
+
+def _pictures(name: str, scenario: dict[str, Any]) -> dict[str, str]:
+    """The pictures of what went on inside one training; each empty where there is nothing to draw."""
+    apart, rounds, spans = scenario["distances"], scenario["rounds"], _spans(scenario)
+    draw = training_pictures
+    return {
+        "distances": draw.distances(name, apart["steps"], apart["pairs"], apart["values"]) if apart else "",
+        "rounds": draw.rounds(name, [r["loss"] for r in rounds], [r["distance"] for r in rounds])
+        if rounds
+        else "",
+        "lanes": draw.lanes(name, spans) if spans else "",
+    }
+
+
+def _facts(row: plans.Scenario, scenario: dict[str, Any]) -> list[str]:
+    """What there is to say of a scenario, in sentences."""
+    facts = [row.meaning]
+    if len(scenario["models"]) > 1:
+        whose = "those of its models' vote" if row.votes else "the mean of its models"
+        facts.append(f"Accuracy and loss are {whose}.")
+    if scenario["stages"] > 1:
+        after = f" after {', '.join(scenario['cut'])}" if scenario["cut"] else ""
+        facts.append(
+            f"Cut into {scenario['stages']} stages{after}; each batch in {scenario['micro_batches']} parts."
+        )
+    if scenario["distance"] is not None:
+        facts.append(_distance(scenario["distance"], scenario["drift"]))
+    if scenario["merge_share"] is not None:
+        facts.append(f"Merging took {100 * scenario['merge_share']:.0f} % of a step.")
+    if scenario["resumed"]:
+        facts.append(f"It went on from its checkpoint of epoch {', '.join(map(str, scenario['resumed']))}.")
+    return facts
+
+
+def _distance(distance: float, drift: float | None) -> str:
+    """How far apart equal copies were, in a sentence."""
+    apart = f"{distance:.3g}, and should be 0" if distance else "0 exactly"
+    before = "" if drift is None else f"; before, it was {drift:.3g} at most"
+    return (
+        "The distance between its workers' weights after each step, once worker 0's were copied to all, "
+        f"was {apart}{before}."
+    )
 
 
 def _grid(scenarios: dict[str, Any]) -> list[dict[str, Any]]:

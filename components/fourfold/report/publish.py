@@ -5,9 +5,11 @@ from typing import Any
 
 from fourfold.contract import events
 from fourfold.contract.again import again
-from fourfold.contract.records import to_json
+from fourfold.contract.strict import to_json
 from fourfold.contract.whole import whole
 from fourfold.store.folder import write_file
+
+WAYS = ("members", "stages", "micro_batches", "local_steps")
 
 
 def run(
@@ -25,7 +27,7 @@ def run(
 ) -> None:
     """The component's body; arguments as in ``component``."""
     with events.step("report", code):
-        names = ("rows", "holdout", "workers", "epochs", "batch", "seed")
+        names = ("rows", "holdout", "workers", "epochs", "batch", "seed", *WAYS)
         known = {name: arguments[name] for name in names if name in arguments}
         arguments = {**arguments, **dict(zip(known, whole(**known), strict=True))}
         from fourfold.report import summary

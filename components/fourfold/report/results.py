@@ -1,7 +1,9 @@
 """Gathers a run's numbers into ``results.json``. Pure; fields are only ever added."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from fourfold.contract import plan as plans
@@ -14,6 +16,7 @@ from fourfold.contract.records import (
     Split,
     WorkerReport,
 )
+from fourfold.page import lanes
 
 SCHEMA = 1
 REFERENCES = {
@@ -85,15 +88,18 @@ def _environment(evaluations: Mapping[str, Evaluation]) -> dict[str, str]:
 
 
 def _scenario(evaluation: Evaluation) -> dict[str, Any]:
-    trained = evaluation.trained
+    trained, reports = evaluation.trained, evaluation.trained.reports
     chiefs = trained.chiefs
+    staged = plans.scenario(trained.training.scenario).splits_model
     return {
         "accuracy": evaluation.accuracy,
         "loss": evaluation.loss,
         "epochs": [_epoch(_over_models(chiefs, index)) for index in range(trained.training.epochs)],
-        "workers": trained.workers,
+        "workers": trained.processes or trained.workers,
         "stages": trained.stages,
         "members": trained.members,
+        "cut": reports[0].cut,
+        "micro_batches": trained.training.micro_batches if staged else None,
         "global_batch": trained.global_batch,
         "updates_per_epoch": trained.updates_per_epoch,
         "models": [
@@ -102,27 +108,59 @@ def _scenario(evaluation: Evaluation) -> dict[str, Any]:
                 "holdout_accuracy": score.holdout_accuracy,
                 "holdout_loss": score.holdout_loss,
                 "weights_sha256": score.weights_sha256,
-                "rows": sum(report.rows for report in trained.reports if report.model == index),
+                "rows": sum(report.rows for report in reports if report.model == index),
                 "epochs": [_epoch(epoch) for epoch in chiefs[index].epochs],
             }
             for index, score in enumerate(evaluation.models)
         ],
         "vote": _accuracy_and_loss(evaluation.vote) if evaluation.vote else None,
         "weights_sha256": [score.weights_sha256 for score in evaluation.models],
-        "processes": [report.process for report in trained.reports],
+        "processes": _once(p for report in reports for p in (report.process, *report.stage_processes)),
         "confusion": evaluation.confusion,
-        "said": sorted({sentence for report in trained.reports for sentence in report.said}),
+        "rounds": [asdict(each) for each in chiefs[0].rounds],
+        "distances": asdict(evaluation.distances) if evaluation.distances else None,
+        "distance": _largest(report.distance for report in reports),
+        "drift": _largest(report.drift for report in reports),
+        "bytes_per_step": max(report.bytes_per_step for report in reports),
+        "merge_share": _largest(report.merge_share for report in reports),
+        "peak_memory": [report.peak_memory for report in reports],
+        "busy": [asdict(busy) for busy in chiefs[0].busy],
+        "overlap": _overlap(chiefs[0]),
+        "resumed": chiefs[0].resumed,
+        "said": sorted({*evaluation.said, *(sentence for report in reports for sentence in report.said)}),
     }
 
 
+def _once(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names))
+
+
+def _largest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _overlap(chief: WorkerReport) -> dict[str, float] | None:
+    """How long stages were at work, and how long at once; None where it was not measured."""
+    if not chief.busy:
+        return None
+    found = lanes.overlap((busy.stage, busy.begin, busy.end) for busy in chief.busy)
+    return {**asdict(found), "share": found.share}
+
+
 def _over_models(chiefs: Sequence[WorkerReport], index: int) -> Epoch:
-    """One epoch over all models: means over rows, the time of the slowest."""
+    """One epoch over all models: means over rows, the time of the process that took longest.
+
+    A process trains its models one after another.
+    """
     epochs = [chief.epochs[index] for chief in chiefs]
     rows = sum(epoch.rows for epoch in epochs)
+    seconds: dict[str, float] = defaultdict(float)
+    for chief in chiefs:
+        seconds[chief.process] += chief.epochs[index].seconds
     return Epoch(
         loss=sum(epoch.loss * epoch.rows for epoch in epochs) / rows,
         accuracy=sum(epoch.accuracy * epoch.rows for epoch in epochs) / rows,
-        seconds=max(epoch.seconds for epoch in epochs),
+        seconds=max(seconds.values()),
         rows=rows,
     )
 
@@ -145,13 +183,18 @@ def _references(evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
         ),
         None,
     )
-    whole = next((e for name, e in evaluations.items() if plans.scenario(name).model == "one"), None)
+    whole = next((e for name, e in evaluations.items() if _is_whole(plans.scenario(name))), None)
     best = max(apart.models, key=_on_holdout) if apart else None
     return {
         "best_solo": _accuracy_and_loss(best) if best else None,
         "ensemble": _accuracy_and_loss(apart.vote) if apart and apart.vote else None,
         "all_data": _accuracy_and_loss(whole.models[0]) if whole else None,
     }
+
+
+def _is_whole(row: plans.Scenario) -> bool:
+    """True for one model in one piece, which sees all rows."""
+    return row.model == "one" and not row.splits_model
 
 
 def _on_holdout(score: ModelScore) -> tuple[float, float]:

@@ -8,7 +8,8 @@ from typing import Any
 
 from fourfold.contract import images, keys
 from fourfold.contract.pods import HERE, read
-from fourfold.contract.records import Evaluation, Merged, from_json
+from fourfold.contract.records import Evaluation, Merged
+from fourfold.contract.strict import from_json
 from fourfold.report import page, results
 from fourfold.store import cache
 from fourfold.store.objects import open_store

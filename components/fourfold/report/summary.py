@@ -19,15 +19,17 @@ def write(results: dict[str, Any]) -> str:
         f"{data['rows']['train']:,} training rows, {data['rows']['test']:,} test rows, split "
         f"`{_plain(data['split'])}` into {' / '.join(f'{rows:,}' for rows in data['rows_a_worker'])}.",
         "",
-        "| scenario | test accuracy | test loss | workers | global batch | updates an epoch | training |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| scenario | test accuracy | test loss | workers | stages | global batch | updates an epoch "
+        "| training | sent per step |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for name, scenario in results["scenarios"].items():
         seconds = sum(epoch["seconds"] for epoch in scenario["epochs"])
         lines.append(
             f"| {name} | {percent(scenario['accuracy'])} | {nats(scenario['loss'])} "
-            f"| {scenario['workers']} | {scenario['global_batch']:,} | {scenario['updates_per_epoch']:,} "
-            f"| {seconds:.1f} s |"
+            f"| {scenario['workers']} | {scenario['stages']} | {scenario['global_batch']:,} "
+            f"| {scenario['updates_per_epoch']:,} | {seconds:.1f} s "
+            f"| {scenario['bytes_per_step'] / 1000:,.1f} kB |"
         )
     if results["merge"]:
         lines += [

@@ -13,7 +13,8 @@ import numpy as np
 
 from fourfold.contract import keys
 from fourfold.contract.errors import DamagedObjectError, InvalidInputError, MissingObjectError, StoreError
-from fourfold.contract.records import CachedBatch, DatasetManifest, Split, from_json, to_json
+from fourfold.contract.records import CachedBatch, DatasetManifest, Split
+from fourfold.contract.strict import from_json, to_json
 from fourfold.store.formats import array_from_bytes, array_to_bytes, sha256
 from fourfold.store.objects import Store
 

@@ -28,6 +28,11 @@ def train(
     optimizer: str,
     learning_rate: float,
     seed: int,
+    members: int,
+    stages: int,
+    micro_batches: int,
+    local_steps: int,
+    ways: str,
     pods: str,
     code: str,
     model: dsl.Output[dsl.Model],
@@ -39,13 +44,19 @@ def train(
         store: URI of the store that holds the data set.
         fingerprint: of the data set.
         split_id: of the split.
-        scenario: sequential | data_parallel | solo.
+        scenario: sequential | data_parallel | ensemble | pipeline | hybrid | solo | federated.
         workers: worker processes (pods) wanted.
         epochs: passes over the training rows.
         batch: rows per worker and step.
         optimizer: adam | sgd | momentum.
         learning_rate: of the optimiser.
         seed: of the model's start and of the order of rows.
+        members: separate models of an ensemble.
+        stages: that a model is cut into, in pipeline and hybrid.
+        micro_batches: parts of a batch that stages work on one after the other.
+        local_steps: of each round of federated; 0 for one epoch.
+        ways: what is seldom changed (starts, cut, placement, proximal ...), a JSON object, {} for what is
+            usual.
         pods: what the pods are given (image, memory, gpus ...), a JSON object, {} for what is usual; or
             here, for processes beside this step.
         code: digest of the code that must run this step.
@@ -57,7 +68,8 @@ def train(
 
     publish.run(
         store, fingerprint, split_id, scenario, workers, epochs, batch, optimizer, learning_rate, seed,
-        pods, code, output=model.path, uri=model.uri, metadata=model.metadata, task=task,
+        members, stages, micro_batches, local_steps, ways, pods, code,
+        output=model.path, uri=model.uri, metadata=model.metadata, task=task,
     )  # fmt: skip
 
 

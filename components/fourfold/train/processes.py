@@ -8,25 +8,45 @@ from collections.abc import Callable, Iterator
 
 from fourfold.contract import events, exits
 from fourfold.contract.errors import WorkerFailedError
-from fourfold.contract.records import Training, to_json
+from fourfold.contract.records import Training
+from fourfold.contract.strict import to_json
 
 SERVER = "FOURFOLD_WORKERS"
 """Names the socket of a process that forks workers on demand (``worker.serve``), where there is one."""
+TRIES = 3
+"""Starts of workers that end by something that may not come again; a TFJob restarts its pods likewise."""
 
 
-def run(training: Training, clean: Callable[[], None]) -> None:
+def run(training: Training, clean: Callable[[], None], tries: int = TRIES) -> None:
     """Starts the workers and follows them to their end.
 
-    The workers end with this process, whatever ends it: their parent watches for that.
+    The workers end with this process, whatever ends it: their parent watches for that. Where one ends by
+    something that may not come again, all are started again and go on from their last checkpoint.
 
     Args:
         training: what to train.
         clean: deletes what an earlier try left in the output.
+        tries: starts at most.
 
     Raises:
         WorkerFailedError: a worker failed; the error says which, why, and its last lines.
     """
     clean()
+    for left in reversed(range(tries)):
+        try:
+            _run(training)
+        except WorkerFailedError as error:
+            if not left or not exits.is_retryable(error.exit_code):
+                raise
+            more = f"{left} more tr{'y' if left == 1 else 'ies'}"
+            events.say(
+                "said", scenario=training.scenario, message=f"{error}\nStarting again ({more} after this)."
+            )
+        else:
+            return
+
+
+def _run(training: Training) -> None:
     cause, last, code = "", [], None
     for line in _ask(training) or _spawn(training):
         event = events.decode(line)

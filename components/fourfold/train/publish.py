@@ -6,9 +6,10 @@ import os
 from dataclasses import replace
 from typing import Any
 
-from fourfold.contract import events, images, keys, pods as given
+from fourfold.contract import events, images, keys, pods as given, ways as ways_of
 from fourfold.contract.again import again
-from fourfold.contract.records import Training, to_json
+from fourfold.contract.records import Training
+from fourfold.contract.strict import to_json
 from fourfold.contract.whole import whole
 from fourfold.store.objects import open_store
 from fourfold.train import processes, tfjob
@@ -26,6 +27,11 @@ def run(
     optimizer: str,
     learning_rate: float,
     seed: int,
+    members: int,
+    stages: int,
+    micro_batches: int,
+    local_steps: int,
+    ways: str,
     pods: str,
     code: str,
     output: str,
@@ -40,6 +46,9 @@ def run(
     """
     with events.step("train", code, scenario=scenario):
         workers, epochs, batch, seed = whole(workers=workers, epochs=epochs, batch=batch, seed=seed)
+        members, stages, micro_batches, local_steps = whole(
+            members=members, stages=stages, micro_batches=micro_batches, local_steps=local_steps
+        )
         training = Training(
             scenario=scenario,
             workers=workers,
@@ -52,6 +61,11 @@ def run(
             optimizer=optimizer,
             learning_rate=learning_rate,
             seed=seed,
+            members=members,
+            stages=stages,
+            micro_batches=micro_batches,
+            local_steps=local_steps,
+            **ways_of.read(ways),
             code=images.code(),
         )
         if pods == given.HERE:

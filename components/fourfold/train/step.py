@@ -3,9 +3,10 @@
 import math
 from collections.abc import Callable
 
-from fourfold.contract import keys, plan as plans
+from fourfold.contract import keys, plan as plans, starts
 from fourfold.contract.errors import DamagedObjectError, FourfoldError, InvalidInputError
-from fourfold.contract.records import Trained, Training, WorkerReport, from_json, to_json
+from fourfold.contract.records import Trained, Training, WorkerReport
+from fourfold.contract.strict import from_json, to_json
 from fourfold.store import cache
 from fourfold.store.formats import sha256
 from fourfold.store.objects import Store, open_store
@@ -13,6 +14,7 @@ from fourfold.train import processes
 
 OPTIMIZERS = ("adam", "sgd", "momentum")
 """What ``model.network.optimizer`` knows; written again since this step needs no TensorFlow, tested equal."""
+BALANCES = ("parameters", "cost")
 
 
 Launch = Callable[[Training, Callable[[], None]], None]
@@ -35,7 +37,7 @@ def train(training: Training, launch: Launch = processes.run) -> Trained:
         DamagedObjectError: what the workers wrote is not whole, or copies that must be equal are not.
     """
     check(training)
-    plan = plans.plan(training.scenario, training.workers)
+    plan = plans.of(training)
     output = open_store(training.output)
 
     def clean() -> None:
@@ -54,11 +56,14 @@ def train(training: Training, launch: Launch = processes.run) -> Trained:
         workers=plan.workers,
         stages=plan.stages,
         members=plan.members,
-        global_batch=training.batch * len(plan.groups[0]),
+        global_batch=training.batch * (1 if plan.scenario.in_rounds else len(plan.groups[0])),
         updates_per_epoch=max(updates),
         reports=reports,
+        processes=plan.processes,
     )
     output.write(keys.TRAINED, to_json(trained))
+    for key in output.list(keys.CHECKPOINTS):
+        output.delete(key)
     return trained
 
 
@@ -81,14 +86,16 @@ def check(training: Training) -> None:
     Raises:
         InvalidInputError: an argument is out of its range; the error names it.
     """
-    plan = plans.plan(training.scenario, training.workers)
-    for name, value in (
-        ("epochs", training.epochs),
-        ("batch", training.batch),
-        ("threads", training.threads),
+    plan = plans.of(training)
+    for name, value, least in (
+        ("epochs", training.epochs, 1),
+        ("batch", training.batch, 1),
+        ("threads", training.threads, 1),
+        ("micro-batches", training.micro_batches, 1),
+        ("local-steps", training.local_steps, 0),
     ):
-        if value < 1:
-            raise InvalidInputError(f"{name} must be at least 1, got {value}")
+        if value < least:
+            raise InvalidInputError(f"{name} must be at least {least}, got {value}")
     if not (math.isfinite(training.learning_rate) and training.learning_rate > 0):
         raise InvalidInputError(f"learning-rate must be a number above 0, got {training.learning_rate}")
     if training.optimizer not in OPTIMIZERS:
@@ -97,6 +104,21 @@ def check(training: Training) -> None:
         )
     if training.seed < 0:
         raise InvalidInputError(f"seed must be a whole number from 0 on, got {training.seed}")
+    for name, value, below in (
+        ("server-momentum", training.server_momentum, 1.0),
+        ("proximal", training.proximal, math.inf),
+    ):
+        if not 0 <= value < below:
+            raise InvalidInputError(f"{name} must be from 0 to below {below:g}, got {value}")
+    if training.balance not in BALANCES:
+        raise InvalidInputError(f"unknown balance {training.balance!r}: use one of {', '.join(BALANCES)}")
+    if plan.scenario.splits_model and training.micro_batches > training.batch:
+        raise InvalidInputError(
+            f"micro-batches must not be more than batch, {training.batch} rows; got {training.micro_batches}"
+        )
+    if plan.scenario.starts_apart:
+        for member in range(plan.members):
+            starts.of(training.starts, member, training.seed)
     store = open_store(training.store)
     cache.read_manifest(store, training.fingerprint)
     if plan.scenario.splits_data:

@@ -73,7 +73,7 @@ def build(
 
 def needs_policy(training: Training) -> bool:
     """Whether workers of a training talk to each other; without a policy nobody reaches them."""
-    return any(len(group) > 1 for group in plans.plan(training.scenario, training.workers).groups)
+    return plans.of(training).processes_talk
 
 
 def policy(job: dict[str, Any]) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def check(training: Training, pods: Pods) -> None:
             raise InvalidInputError(
                 f"pods of a cluster cannot reach the {what} {uri!r}: give --store s3://bucket/prefix"
             )
-    workers = plans.plan(training.scenario, training.workers).workers
+    workers = plans.of(training).processes
     if workers > 100:
         raise InvalidInputError(f"a TFJob can have 100 workers here, {workers} were asked for")
 
@@ -186,7 +186,7 @@ def _spec(training: Training, pods: Pods, run: str) -> dict[str, Any]:
         "successPolicy": "AllWorkers",
         "tfReplicaSpecs": {
             "Worker": {
-                "replicas": plans.plan(training.scenario, training.workers).workers,
+                "replicas": plans.of(training).processes,
                 "restartPolicy": "ExitCode",
                 "template": _template(training, pods, run),
             }

@@ -7,7 +7,8 @@ import sys
 
 from fourfold.contract import exits, images
 from fourfold.contract.errors import FourfoldError
-from fourfold.contract.records import Training, from_json
+from fourfold.contract.records import Training
+from fourfold.contract.strict import from_json
 
 
 def main(argv: list[str]) -> int:

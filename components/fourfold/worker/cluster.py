@@ -36,9 +36,8 @@ class Role:
         return len(self.addresses)
 
     def in_group(self, plan: Plan) -> "Role":
-        """The role within the workers that this one exchanges with: all of them, or itself alone."""
-        group = plan.group_of(self.rank)
-        return Role(group.index(self.rank), tuple(self.addresses[member] for member in group))
+        """The role within the processes that this one talks to: all of them, or itself alone."""
+        return self if plan.processes_talk else Role(0, (self.addresses[self.rank],))
 
     def tf_config(self) -> str:
         """The role as ``TF_CONFIG``; empty for a worker that was told no cluster."""
@@ -164,22 +163,65 @@ def environment(role: Role) -> Mapping[str, str]:
     return {"TF_CONFIG": role.tf_config(), "TF_GRPC_REUSE_PORT": "true"}
 
 
-def make_strategy(role: Role, threads: int):
-    """Makes the strategy that joins a group of workers; TensorFlow's runtime must not have started yet.
+def start_runtime(threads: int, stages: int = 1) -> list[str]:
+    """Sets TensorFlow's runtime up, which must not have started yet.
 
     Args:
-        role: within the group.
-        threads: of one operation, and operations at once; fixed, since the last bits of results depend on
-            their number.
+        threads: of one operation, and, for each stage, operations at once; fixed, since the last bits of
+            results depend on their number.
+        stages: that a device each is wanted for.
 
     Returns:
-        A ``tf.distribute.MultiWorkerMirroredStrategy``, of this worker alone where the group is.
+        The device of each stage: a GPU each, in turn where there are too few, or logical devices of the CPU.
     """
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.config.threading.set_inter_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(threads * stages)
     tf.config.experimental.enable_op_determinism()
+    # Ports on loopback are held until the workers have them.
+    os.environ["TF_GRPC_REUSE_PORT"] = "true"
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus or stages == 1:
+        return [f"GPU:{stage % len(gpus)}" if gpus else "CPU:0" for stage in range(stages)]
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * stages)
+    return [f"CPU:{stage}" for stage in range(stages)]
+
+
+def resolver(role: Role):
+    """A cluster resolver that gives the strategy one GPU of this worker, and leaves the others alone.
+
+    The strategy asks every resolver but its own for the number of accelerators; its own counts all there are.
+    """
+    import tensorflow as tf
+
+    gpus = min(1, len(tf.config.list_physical_devices("GPU")))
+    return tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({"worker": list(role.addresses)}),
+        task_type="worker",
+        task_id=role.rank,
+        num_accelerators={"GPU": gpus},
+        rpc_layer="grpc",
+    )
+
+
+def make_strategy(role: Role, one_device: bool = False):
+    """Makes the strategy that joins a group of workers.
+
+    Args:
+        role: within the group.
+        one_device: take one device of this worker, also where it has several GPUs: they are for its stages.
+
+    Returns:
+        A ``tf.distribute.MultiWorkerMirroredStrategy`` for several workers, a ``MirroredStrategy`` over the
+        devices of one.
+    """
+    import tensorflow as tf
+
+    if role.world == 1:
+        devices = [device.name for device in tf.config.list_logical_devices("GPU")] or ["CPU:0"]
+        return tf.distribute.MirroredStrategy(devices[:1] if one_device else devices)
     os.environ.update(environment(role))
     if not os.environ["TF_CONFIG"]:
         del os.environ["TF_CONFIG"]
@@ -188,4 +230,6 @@ def make_strategy(role: Role, threads: int):
     options = tf.distribute.experimental.CommunicationOptions(
         implementation=kinds.AUTO if tf.config.list_physical_devices("GPU") else kinds.RING
     )
-    return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+    return tf.distribute.MultiWorkerMirroredStrategy(
+        cluster_resolver=resolver(role) if one_device else None, communication_options=options
+    )

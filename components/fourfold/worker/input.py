@@ -16,6 +16,7 @@ class Shard:
     """A worker's rows, ready, and its share of every step.
 
     Attributes:
+        worker: whose they are.
         manifest: of the data set.
         index: of the shard among all shards.
         numbers: row numbers in the training part [n] int64.
@@ -25,6 +26,7 @@ class Shard:
         totals: rows of each step over all workers of the group [S] float32.
     """
 
+    worker: int
     manifest: DatasetManifest
     index: int
     numbers: np.ndarray
@@ -73,6 +75,7 @@ def read_shard(training: Training, plan: Plan, worker: int) -> Shard:
     mine = plan.shard_of(worker)
     x, y = cache.read_rows(store, manifest, "train", shards[mine])
     return Shard(
+        worker=worker,
         manifest=manifest,
         index=mine,
         numbers=shards[mine],

@@ -104,14 +104,6 @@ def _cpu() -> str:
     return platform.processor() or platform.machine()
 
 
-def state(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> dict[str, np.ndarray]:
-    """A model's and an optimiser's variables by name, as they are now."""
-    named = {f"model/{name}": value for name, value in weights.arrays(model).items()}
-    for index, variable in enumerate(optimizer.variables):
-        named[f"optimizer/{index:03d}"] = np.asarray(variable.numpy())
-    return named
-
-
 def write_trace(
     output: Store, key: str, before: dict[str, np.ndarray], after: dict[str, np.ndarray], numbers: np.ndarray
 ) -> None:
@@ -120,8 +112,8 @@ def write_trace(
     Args:
         output: the training's output.
         key: of the object.
-        before: as of ``state``.
-        after: as of ``state``.
+        before: as of ``parts.Parts.state``.
+        after: as of ``parts.Parts.state``.
         numbers: row numbers in the training part [n] int64.
     """
     arrays = {f"before/{name}": value for name, value in before.items()}

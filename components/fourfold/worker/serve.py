@@ -13,7 +13,8 @@ import sys
 
 from fourfold.contract import events, exits, lifetime
 from fourfold.contract.errors import FourfoldError
-from fourfold.contract.records import Training, from_json
+from fourfold.contract.records import Training
+from fourfold.contract.strict import from_json
 from fourfold.worker import supervise
 
 

@@ -65,7 +65,7 @@ class Child:
 
 def local_roles(training: Training) -> Roles:
     """All workers of a training, on free ports of this machine."""
-    count = plans.plan(training.scenario, training.workers).workers
+    count = plans.of(training).processes
     held = cluster.hold_ports(count)
     addresses = tuple(f"127.0.0.1:{sock.getsockname()[1]}" for sock in held)
     return Roles([cluster.Role(rank, addresses) for rank in range(count)], held)
@@ -78,7 +78,7 @@ def pod_role(training: Training, environ: Mapping[str, str]) -> Roles:
         InvalidInputError: the cluster has not as many workers as the training.
     """
     role = cluster.read_tf_config(environ.get("TF_CONFIG"))
-    count = plans.plan(training.scenario, training.workers).workers
+    count = plans.of(training).processes
     if role.world != count:
         raise InvalidInputError(
             f"TF_CONFIG has {role.world} workers, {training.scenario} trains with {count}"
@@ -104,7 +104,7 @@ def run(training: Training, workers: Roles, abandoned: Callable[[], bool] = lamb
         The exit code of the group, as in ``contract.exits``.
     """
     parent = os.getppid()
-    plan = plans.plan(training.scenario, training.workers)
+    plan = plans.of(training)
     if workers.in_pod:
         group = workers.roles[0].in_group(plan)
         unknown = cluster.wait_for_names(group, training.start_seconds)
@@ -204,7 +204,7 @@ class _Watch:
             self._reap()
         failed = [child for child in self.children if child.code]
         cause = min(failed, key=lambda child: child.code in (exits.PEER_LOST, -signal.SIGABRT))
-        others = f" of {self.plan.workers}" if self.plan.workers > 1 else ""
+        others = f" of {self.plan.processes}" if self.plan.processes > 1 else ""
         tail = "".join(f"\n  | {line}" for line in cause.tail)
         assert cause.code is not None
         _tell_failure(

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from fourfold.contract import keys, plan as plans, pods
+from fourfold.contract import keys, plan as plans, pods, ways
 from fourfold.contract.errors import InvalidInputError
 from fourfold.contract.records import Training
 from fourfold_pipelines.cli import options
@@ -102,7 +102,14 @@ def _scenario(name: str, store: str, given: pods.Pods, said: dict[str, Any]) -> 
         fingerprint=made.manifest.fingerprint,
         split=made.split.id,
         output=f"{store.rstrip('/')}/{keys.training(run, name)}",
-        **{key: arguments[key] for key in ("epochs", "batch", "optimizer", "learning_rate", "seed")},
+        **{
+            key: arguments[key]
+            for key in (
+                *("epochs", "batch", "optimizer", "learning_rate", "seed"),
+                *("members", "stages", "micro_batches", "local_steps"),
+            )
+        },
+        **ways.read(arguments["ways"]),
     )
     job = tfjob.build(training, given, run)
     return [job, tfjob.policy(job)] if tfjob.needs_policy(training) else [job]

@@ -7,8 +7,10 @@ from typing import Any
 
 import click
 
-from fourfold.contract import plan as plans, pods
+from fourfold.contract import plan as plans, pods, starts, ways
 from fourfold.contract.errors import InvalidInputError
+from fourfold.contract.records import STARTS
+from fourfold.contract.starts import FAMILIES
 from fourfold.prepare.split import RULES
 from fourfold_pipelines.chosen import KUBEFLOW_STORE
 
@@ -37,6 +39,30 @@ EXPERIMENT = (
                  help="Step size of the optimiser."),
     click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True,
                  help="Of the model's start, the order of rows, and splits that draw."),
+    click.option("--members", type=click.IntRange(1, 64), default=3, show_default=True,
+                 help="ensemble: separate models."),
+    click.option("--member-workers", type=click.IntRange(min=0), default=0, metavar="N",
+                 help="ensemble: processes, or pods, that the members are dealt to. [default: one a member]"),
+    click.option("--starts", default=",".join(STARTS), show_default=True, metavar="LIST",
+                 help="ensemble: where members start, in turn: an initialiser, perhaps with a seed, such as "
+                 f"he_uniform:7. One of {', '.join(FAMILIES)}."),
+    click.option("--stages", type=click.IntRange(1, 16), default=2, show_default=True,
+                 help="pipeline, hybrid: parts that the model is cut into."),
+    click.option("--micro-batches", type=click.IntRange(min=1), default=4, show_default=True,
+                 help="pipeline, hybrid: parts of a batch that the stages work on one after the other."),
+    click.option("--cut", default="", metavar="LIST",
+                 help="pipeline, hybrid: layers after which the model is cut, such as flatten. "
+                 "[default: so that stages balance]"),
+    click.option("--balance", type=click.Choice(["parameters", "cost"]), default="parameters",
+                 show_default=True, help="pipeline, hybrid: what stages balance; cost is measured."),
+    click.option("--placement", type=click.Choice(plans.PLACEMENTS), default="devices", show_default=True,
+                 help="pipeline: stages on devices of one worker, or on a process, or pod, each."),
+    click.option("--local-steps", type=click.IntRange(min=0), default=0, metavar="N",
+                 help="federated: steps of each worker in a round. [default: one epoch]"),
+    click.option("--server-momentum", type=click.FloatRange(0, 1, max_open=True), default=0.0,
+                 show_default=True, help="federated: of the merged weights over rounds (FedAvgM)."),
+    click.option("--proximal", type=click.FloatRange(min=0), default=0.0, show_default=True,
+                 help="federated: how strongly workers are held to the round's start (FedProx)."),
 )  # fmt: skip
 """What is trained, and how."""
 
@@ -100,13 +126,33 @@ def experiment(data: str, learning_rate: float, scenarios: tuple[str, ...], **nu
         InvalidInputError: an option's value cannot be used.
     """
     chosen = list(dict.fromkeys(scenarios)) or list(plans.names())
+    numbers = {**numbers, **{name: _listed(numbers[name]) for name in ("starts", "cut")}}
+    sizes = ("workers", "members", "stages", "member_workers", "placement")
     for name in chosen:
-        plans.plan(name, numbers["workers"])
+        plans.plan(name, **{size: numbers[size] for size in sizes})
+    for member in range(numbers["members"]):
+        starts.of(numbers["starts"], member, numbers["seed"])
+    if numbers["cut"] and len(numbers["cut"]) != numbers["stages"] - 1:
+        raise InvalidInputError(
+            f"--cut names {len(numbers['cut'])} layers, {numbers['stages']} stages have "
+            f"{numbers['stages'] - 1} between them: give --stages {len(numbers['cut']) + 1}, or other layers"
+        )
     if not 0 < learning_rate < float("inf"):
         raise InvalidInputError(f"--learning-rate must be a number above 0, got {learning_rate}")
     if data not in ("sample", "mnist"):
         data = str(Path(data).expanduser().absolute()) if data else data
-    return {"data": data, "scenarios": chosen, "learning_rate": learning_rate, **numbers}
+    inputs = {name: value for name, value in numbers.items() if name not in ways.FIELDS}
+    return {
+        "data": data,
+        "scenarios": chosen,
+        "learning_rate": learning_rate,
+        **inputs,
+        "ways": ways.write(**numbers),
+    }
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def said_of_pods(namespace: str | None, gpus: int | None, pods_text: str) -> str:

@@ -39,8 +39,12 @@ from fourfold_pipelines.cli.place import PLACES, Place, place
               "[default: runs/TIME-ID]")  # fmt: skip
 @click.option("--on", type=click.Choice(PLACES), default="here", show_default=True,
               help="Where the workers run: as processes here, or as TFJobs on a cluster.")  # fmt: skip
+@click.option("--debug", is_flag=True,
+              help="One worker on one device, outside any strategy, step by step in Python: for looking at "
+              "what a model does. Implies --workers 1 --member-workers 1.")  # fmt: skip
 @options.with_options(options.PODS)
 def run_command(
+    debug: bool,
     out: str | None,
     store: str | None,
     on: str,
@@ -62,7 +66,7 @@ def run_command(
       fourfold run --data mnist --rows 50000 --epochs 2 --workers 4 --out runs/big
       fourfold run --on cluster --workers 4 --gpus 1
     """  # noqa: D301 - click takes the backslash-b itself as its mark
-    settings = options.experiment(**said)
+    settings = options.experiment(**(_debugged(said) if debug else said))
     of_pods = options.said_of_pods(namespace, gpus, pods_text)
     with place(on, store, namespace, of_pods) as where:
         target = _remote(out)
@@ -83,6 +87,18 @@ def run_command(
         if target is None and code not in (exits.INTERRUPTED, exits.TERMINATED):
             click.echo(f"The run failed; the whole log is in {folder / 'run.log'}", err=True)
     sys.exit(code)
+
+
+def _debugged(said: dict[str, Any]) -> dict[str, Any]:
+    """The options of a run that is to be looked into.
+
+    Raises:
+        InvalidInputError: several workers were asked for.
+    """
+    source = click.get_current_context().get_parameter_source("workers")
+    if said["workers"] > 1 and source is not None and source.name != "DEFAULT":
+        raise InvalidInputError(f"--debug trains with one worker: leave out --workers {said['workers']}")
+    return {**said, "workers": 1, "member_workers": 1, "placement": "devices", "debug": True}
 
 
 def _run(folder: Path, settings: Mapping[str, Any], where: Place, run: str) -> int:

@@ -1,0 +1,56 @@
+"""Builds what a worker trains, as its plan says: a whole model, or stages on devices of their own."""
+
+import tensorflow as tf
+
+from fourfold.contract import plan as plans, starts
+from fourfold.contract.records import Training
+from fourfold.model import network, stages as cutting
+from fourfold.model.pinned import keras
+from fourfold.worker import parts
+
+
+def build(
+    training: Training,
+    plan: plans.Plan,
+    worker: int,
+    strategy: tf.distribute.Strategy,
+    devices: list[str],
+    shape: tuple[int, ...],
+    classes: int,
+) -> parts.Parts:
+    """Builds a worker's copy of its model.
+
+    Args:
+        training: what is trained.
+        plan: of the training.
+        worker: its index.
+        strategy: in whose scope a whole model is built; stages lie outside of it.
+        devices: one a stage.
+        shape: of one row.
+        classes: number of classes.
+
+    Raises:
+        InvalidInputError: the model cannot be cut as asked.
+    """
+    if not plan.scenario.splits_model:
+        with strategy.scope():
+            return parts.whole(_model(training, plan, worker, shape, classes), _optimizer(training))
+    with tf.device("CPU:0"):
+        model = _model(training, plan, worker, shape, classes)
+        measured = training.balance == "cost" and plan.stages > 1 and not training.cut
+        costs = cutting.measure_costs(model, training.batch) if measured else None
+        cut = cutting.choose(model, plan.stages, training.cut, costs)
+    return parts.staged(model, lambda: _optimizer(training), cut, devices)
+
+
+def _optimizer(training: Training) -> keras.optimizers.Optimizer:
+    return network.optimizer(training.optimizer, training.learning_rate)
+
+
+def _model(
+    training: Training, plan: plans.Plan, worker: int, shape: tuple[int, ...], classes: int
+) -> keras.Model:
+    if not plan.scenario.starts_apart:
+        return network.build(shape, classes, training.seed)
+    start = starts.of(training.starts, plan.model_of(worker), training.seed)
+    return network.build(shape, classes, start.seed, starts.FAMILIES[start.family])

@@ -29,8 +29,8 @@ import tensorflow as tf
 
 from fourfold.model import network
 from fourfold.prepare import source
-from fourfold.worker import cluster
-from fourfold.worker.steps import Steps
+from fourfold.worker import cluster, parts
+from fourfold.worker.steps import Group, Steps
 
 BATCH, STEPS, ROUNDS = 100, 20, 15
 
@@ -46,15 +46,12 @@ def rows(count, skip=0):
 def built(strategy):
     """The network and its optimiser, in the strategy's scope."""
     with strategy.scope():
-        model = network.build((28, 28, 1), 10, 0)
-        optimizer = network.optimizer("adam", 1e-3)
-        optimizer.build(model.trainable_variables)
-    return model, optimizer
+        return parts.whole(network.build((28, 28, 1), 10, 0), network.optimizer("adam", 1e-3))
 
 
 def ours(strategy, world, x, y, reduce=None):
     """Our step as the worker calls it, all steps of an epoch in one call."""
-    steps = Steps(strategy, *built(strategy), (28, 28, 1), world, reduce)
+    steps = Steps(strategy, built(strategy), (28, 28, 1), Group(world=world, reduce=reduce))
     each = len(y) // STEPS
     bounds, totals = np.arange(STEPS + 1) * each, np.full(STEPS, each * world)
     return lambda: steps.run(x, y, bounds, totals, 0.0)
@@ -62,7 +59,8 @@ def ours(strategy, world, x, y, reduce=None):
 
 def bare(x, y):
     """What one would write by hand: one tf.function over the steps of an epoch, Keras' own optimiser."""
-    model, optimizer = built(tf.distribute.get_strategy())
+    own = built(tf.distribute.get_strategy())
+    model, optimizer = own.whole, own.optimizers[0]
 
     @tf.function(input_signature=[tf.TensorSpec([None, 28, 28, 1]), tf.TensorSpec([None], tf.int32)])
     def epoch(x, y):
@@ -184,14 +182,15 @@ def two_workers():
         pid = os.fork()
         if pid == 0:
             tf.config.experimental.enable_op_determinism = lambda: None  # the peers do without it too
-            strategy = cluster.make_strategy(cluster.Role(rank, addresses), 1)
+            cluster.start_runtime(threads=1)
+            strategy = cluster.make_strategy(cluster.Role(rank, addresses))
             x, y = rows(BATCH // 2 * STEPS, skip=rank * BATCH // 2 * STEPS)
             contestants = {
                 "ours": ours(strategy, 2, x, y),
                 "ours without the exchange": ours(strategy, 2, x, y, reduce=lambda flat: flat),
                 "tf_keras fit": tf_keras_fit(strategy, x, y),
             }
-            meeting = Steps(strategy, *built(strategy), (28, 28, 1), 2)
+            meeting = Steps(strategy, built(strategy), (28, 28, 1), Group(world=2))
             times = take_turns(contestants, functools.partial(meeting.sum_over_group, np.ones(1)))
             if rank == 0:
                 os.write(writing, json.dumps(times).encode())

@@ -25,7 +25,7 @@ RUNS = Path(__file__).parents[2] / "manifests" / "runs"
 
 
 def fourfold(*arguments, **how):
-    return subprocess.run([FOURFOLD, *arguments], capture_output=True, text=True, timeout=400, **how)
+    return subprocess.run([FOURFOLD, *arguments], capture_output=True, text=True, timeout=800, **how)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def in_cluster(s3_server, tmp_path_factory):
     """The Job of manifests/runs, run to its end: its name, what it printed, and its folder as fetched."""
     made = kubectl("-n", NAMESPACE, "create", "-f", str(RUNS / "experiment.yaml"), "-o", "json")
     name = json.loads(made)["metadata"]["name"]
-    until = time.monotonic() + 500
+    until = time.monotonic() + 900
     while True:
         status = json.loads(kubectl("-n", NAMESPACE, "get", "job", name, "-o", "json"))["status"]
         log = kubectl("-n", NAMESPACE, "logs", f"job/{name}") if status.get("ready") else ""
@@ -83,7 +83,7 @@ def test_each_scenario_was_a_tfjob_with_the_pods_of_its_plan(in_cluster):
     assert set(jobs) == set(plans.names())
     for scenario, job in jobs.items():
         pods = objects("pods", f"{tfjob.JOB_NAME}={job['metadata']['name']}")
-        assert len(pods) == plans.plan(scenario, 2).workers
+        assert len(pods) == plans.plan(scenario, 2).processes
         assert {pod["metadata"]["name"] for pod in pods} == set(results["scenarios"][scenario]["processes"])
         (owner,) = job["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["name"]) == ("Job", name)
@@ -112,7 +112,7 @@ def test_only_pods_of_the_same_job_may_reach_tensorflows_port(in_cluster):
     policies = json.loads(kubectl("-n", NAMESPACE, "get", "networkpolicies", "-o", "json"))["items"]
     jobs = objects("tfjobs", f"{tfjob.RUN}={name}")
     pods = [pod for job in jobs for pod in objects("pods", f"{tfjob.JOB_NAME}={job['metadata']['name']}")]
-    assert len(pods) == sum(plans.plan(scenario, 2).workers for scenario in plans.names())
+    assert len(pods) == sum(plans.plan(scenario, 2).processes for scenario in plans.names())
     for target in pods:
         for source in pods:
             same = (
@@ -218,7 +218,7 @@ def test_any_user_without_a_home_and_with_a_root_that_cannot_be_written_can_run_
     made = kubectl("-n", NAMESPACE, "create", "-f", "-", "-o", "json", stdin=json.dumps(job))
     name = json.loads(made)["metadata"]["name"]
     try:
-        kubectl("-n", NAMESPACE, "wait", "--for=condition=Complete", f"job/{name}", "--timeout=170s")
+        kubectl("-n", NAMESPACE, "wait", "--for=condition=Complete", f"job/{name}", "--timeout=400s")
         assert "report   /tmp/out/report.html" in kubectl("-n", NAMESPACE, "logs", f"job/{name}")
     finally:
         kubectl("-n", NAMESPACE, "delete", "job", name, "--wait=false")

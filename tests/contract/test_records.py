@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from fourfold.contract import records
+from fourfold.contract import records, strict
 from fourfold.contract.errors import DamagedObjectError
 from fourfold.contract.records import Epoch, Training
 from fourfold.contract.strict import from_json, to_json
@@ -139,7 +139,7 @@ def test_an_optional_number_may_be_null_and_a_flag_must_be_a_flag():
 
 
 def test_finite_gives_none_for_what_json_cannot_say():
-    assert [records.finite(value) for value in (1, 0.5, math.nan, math.inf)] == [1.0, 0.5, None, None]
+    assert [strict.finite(value) for value in (1, 0.5, math.nan, math.inf)] == [1.0, 0.5, None, None]
 
 
 def test_rows_and_classes_of_a_part_are_summed_over_its_batches():

@@ -1,11 +1,11 @@
 """A model cut into stages: where, into what, and that the stages together are the model."""
 
-import contextlib
 import functools
 import itertools
 import math
 import subprocess
 import sys
+from typing import Any
 
 import keras
 import numpy as np
@@ -35,8 +35,7 @@ def residual() -> keras.Model:
     """Branches of unequal length within, so that graph order is not the order of making."""
     start = keras.Input((6,))
     stem = layers.Dense(5, name="stem")(start)
-    short = layers.Dense(5, name="short")(stem)
-    long = layers.Dense(5, name="long_2")(layers.Dense(5, name="long_1")(stem))
+    short, long = layers.Dense(5)(stem), layers.Dense(5)(layers.Dense(5)(stem))
     joined = layers.Add(name="join")([short, long])
     return keras.Model(start, layers.Dense(3, name="head")(layers.Dense(4, name="neck")(joined)))
 
@@ -59,25 +58,24 @@ def normalised() -> keras.Model:
 
 
 def dropping() -> keras.Model:
-    drops = [layers.Dropout(0.4, seed=1), layers.Dense(6), layers.Dropout(0.4), layers.Dense(2)]
-    return chain(layers.Dense(6), *drops)
+    drop, other = layers.Dropout(0.4, seed=1), layers.Dropout(0.4)
+    return chain(layers.Dense(6), drop, layers.Dense(6), other, layers.Dense(2))
 
 
 def two_dtypes() -> keras.Model:
-    half = [layers.Dense(units, dtype="mixed_float16") for units in (5, 3)]
-    return chain(*half, layers.Dense(2, dtype="float32"))
+    return chain(*(layers.Dense(4, dtype=dtype) for dtype in ("mixed_float16", "mixed_float16", "float32")))
 
 
 def operations() -> keras.Model:
-    start = keras.Input((4,))
-    turned = keras.ops.reshape(layers.Dense(4)(start * 2.0), (-1, 2, 2))
+    start: Any = keras.Input((4,))
+    turned: Any = keras.ops.reshape(layers.Dense(4)(start * 2.0), (-1, 2, 2))
     return keras.Model(start, layers.Dense(2)(turned[:, 0] + 1.0))
 
 
 def several() -> keras.Model:
     """Two inputs before the places, two outputs after them."""
-    ends = {"left": keras.Input((3,), name="left"), "right": keras.Input((2,), name="right")}
-    joined = layers.Concatenate(name="join")([layers.Dense(3, name="wide")(ends["left"]), ends["right"]])
+    ends = {name: keras.Input((3,), name=name) for name in ("left", "right")}
+    joined = layers.Concatenate(name="join")([layers.Dense(3)(ends["left"]), ends["right"]])
     body = layers.Dense(4, name="body")(joined)
     return keras.Model(ends, [layers.Dense(2, name="one")(body), layers.Dense(1, name="two")(body)])
 
@@ -101,10 +99,8 @@ def asleep() -> keras.Model:
     return model
 
 
-BUILDERS = [
-    default, mlp, residual, shared, nested, normalised, dropping, two_dtypes, operations, several, adapted,
-    frozen, asleep,
-]  # fmt: skip
+PLAIN = [default, mlp, residual, shared, nested, dropping]
+BUILDERS = [*PLAIN, normalised, two_dtypes, operations, several, adapted, frozen, asleep]
 
 
 def rows(model: keras.Model):
@@ -113,7 +109,7 @@ def rows(model: keras.Model):
     return keras.tree.map_structure(lambda tensor: rng.random((6, *tensor.shape[1:]), np.float32), taken)
 
 
-def through(parts: list[keras.Model], x, **call):
+def through(parts: list[keras.Model], x, **call) -> Any:
     return functools.reduce(lambda value, stage: stage(value, **call), parts, x)
 
 
@@ -143,9 +139,8 @@ def test_the_stages_together_are_the_model(build, training):
 def test_an_mlp_in_one_to_four_stages(number):
     model = mlp()
     parts = stages.cut(model, stages.choose(model, number))
-
     assert len(parts) == number
-    np.testing.assert_allclose(through(parts, rows(model)), model(rows(model)), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(through(parts, rows(model)), through([model], rows(model)), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("build", BUILDERS)
@@ -165,27 +160,26 @@ def test_every_variable_has_one_counterpart_in_the_order_of_the_model(build):
         assert trained == [counterpart[id(variable)] for variable in model.trainable_variables]
 
 
-def state(model: keras.Model) -> list:
-    values = [variable.numpy().tolist() for variable in model.variables]
-    return [values, weights.structure(model), stages.places(model), stages.names(model)]
-
-
 @pytest.mark.parametrize("build", [default, residual, shared, nested, normalised])
 def test_cutting_and_measuring_leave_the_model_as_it_was(build):
     model = build()
-    before = state(model)
 
+    def state() -> list:
+        values = [variable.numpy().tolist() for variable in model.variables]
+        return [values, weights.structure(model), stages.places(model), stages.names(model)]
+
+    before = state()
     through(stages.cut(model, stages.places(model)), rows(model), training=True)
     stages.measure_costs(model, 2)
 
-    assert state(model) == before
+    assert state() == before
 
 
 def gradients(tape, loss, variables) -> list:
     return tape.gradient(loss, [variable.value for variable in variables])
 
 
-@pytest.mark.parametrize("build", [default, mlp, residual, shared, nested, dropping])
+@pytest.mark.parametrize("build", PLAIN)
 def test_one_tape_over_the_stages_gives_the_gradients_of_the_model(build):
     model = build()
     parts = stages.cut(model, stages.places(model))
@@ -204,7 +198,7 @@ def test_a_tape_that_begins_after_the_handoff_does_not_reach_the_first_stage():
     model = default()
     first, second = stages.cut(model, ["flatten"])
     with tf.GradientTape() as begin, tf.GradientTape() as end:
-        loss = tf.reduce_mean(tf.square(second(tf.stop_gradient(first(rows(model))))))
+        loss = tf.reduce_mean(tf.square(through([second], tf.stop_gradient(first(rows(model))))))
 
     assert gradients(begin, loss, first.trainable_variables) == [None] * 4
     assert all(each is not None for each in gradients(end, loss, second.trainable_variables))
@@ -219,15 +213,9 @@ def test_names_are_those_of_a_fresh_process():
 
 
 def test_a_count_makes_way_for_a_name_that_a_user_gave():
-    named = [layers.ReLU(name="dense"), layers.Dense(3), layers.ReLU(name="dense_2"), layers.Dense(2)]
+    named = chain(layers.Dense(4), layers.ReLU(name="dense"), layers.Dense(3), layers.ReLU(name="dense_2"))
 
-    assert stages.names(chain(layers.Dense(4), *named)) == [
-        "dense_1",
-        "dense",
-        "dense_3",
-        "dense_2",
-        "dense_4",
-    ]
+    assert stages.names(named) == ["dense_1", "dense", "dense_3", "dense_2"]
 
 
 def masked() -> keras.Model:
@@ -266,6 +254,7 @@ def test_no_place_is_where_more_crosses():
         keras.Model(start, layers.Add()([second, start])),
         keras.Model([start, late], layers.Add()([second, late])),
         keras.Model(start, [first, second]),
+        chain(layers.Embedding(7, 3, mask_zero=True), layers.Dense(2)),  # The output would lose its mask.
         keras.Model(start, twice(layers.ReLU()(layers.Dense(4)(twice(start))))),
     ]:
         assert stages.places(model) == []
@@ -291,23 +280,18 @@ def test_what_is_no_cut_is_refused_with_what_would_do(number, at, message):
         stages.choose(default(), number, at)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"), [({"dnse": 1.0}, "'dnse'"), ({"dense": -1}, "-1"), ({"dense": math.nan}, "nan")]
-)
-def test_costs_that_are_not_of_each_layer_or_are_no_costs_are_refused(change, message):
-    with pytest.raises(InvalidInputError, match=message):
-        stages.choose(mlp(), 2, costs=dict.fromkeys(stages.names(mlp()), 1.0) | change)
+def test_costs_that_are_not_of_each_layer_or_are_no_costs_are_refused():
+    full = dict.fromkeys(stages.names(mlp()), 1.0)
+    for change in ({"dnse": 1.0}, {"dense": -1}, {"dense": math.nan}):
+        with pytest.raises(InvalidInputError, match="costs must.*got.*'dn?e?n?se'"):
+            stages.choose(mlp(), 2, costs=full | change)
 
 
-class OwnCall(keras.Model):
-    def call(self, x):
-        return x
-
-
-@pytest.mark.parametrize("model", [OwnCall(), keras.Sequential([layers.Dense(2)])], ids=["call", "not built"])
-def test_a_model_without_a_graph_is_refused(model):
-    with pytest.raises(InvalidInputError, match="must be Sequential or functional, and built"):
-        stages.names(model)
+def test_a_model_without_a_graph_is_refused():
+    own_call = type("OwnCall", (keras.Model,), {"call": lambda self, x: x})
+    for model in (own_call(), keras.Sequential([layers.Dense(2)])):
+        with pytest.raises(InvalidInputError, match="must be Sequential or functional, and built"):
+            stages.names(model)
 
 
 def test_what_cannot_be_made_again_is_refused():
@@ -330,9 +314,7 @@ def test_the_default_network_is_cut_before_its_dense_layer():
     assert stages.handoffs(default(), ["conv2d", "flatten"]) == [(28, 28, 8), (784,)]
 
 
-@functools.cache
-def kept(build) -> keras.Model:
-    return build()
+kept = functools.cache(lambda build: build())
 
 
 @given(st.data(), st.sampled_from([default, mlp, residual, several]))
@@ -347,7 +329,7 @@ def test_the_choice_is_the_best_of_all(data, build):
         ends = [0, *(named.index(place) + 1 for place in at), len(named)]
         spans = itertools.pairwise(ends)
         worst = max(math.fsum(costs[name] for name in named[start:stop]) for start, stop in spans)
-        return worst, sum(map(math.prod, stages.handoffs(model, at))), [-end for end in ends]
+        return worst, sum(math.prod(shape) for shape in stages.handoffs(model, at)), [-end for end in ends]
 
     assert stages.choose(model, number, costs=costs) == min(
         itertools.combinations(found, number - 1), key=rank
@@ -365,8 +347,6 @@ def test_costs_are_measured_for_every_layer():
         assert list(measured) == stages.names(build())
         assert min(measured.values()) >= 0
     assert set(stages.measure_costs(mlp(), 1, clock=itertools.count().__next__).values()) == {1}
-    with pytest.raises(InvalidInputError, match="rows must be 1 or more, got 0"):
-        stages.measure_costs(mlp(), 0)
 
 
 @pytest.mark.parametrize("build", [default, nested, normalised, dropping])
@@ -399,20 +379,6 @@ def test_what_is_said_of_batch_normalization():
     assert stages.said(default()) == stages.said(asleep()) == []
     assert "(batch_normalization)" in stages.said(normalised())[0]
     assert "(sequential)" in stages.said(chain(normalised(), layers.Dense(2)))[0]
-
-
-def test_each_stage_is_made_within_its_place():
-    entered = []
-
-    @contextlib.contextmanager
-    def place(stage):
-        entered.append(("in", stage))
-        yield
-        entered.append(("out", stage))
-
-    stages.cut(default(), ["conv2d", "flatten"], place)
-
-    assert entered == [(step, stage) for stage in range(3) for step in ("in", "out")]
 
 
 PROGRAM = """

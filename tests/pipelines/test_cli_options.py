@@ -109,7 +109,12 @@ def test_a_folder_with_something_in_it_is_refused_and_left_as_it_is(tmp_path):
 DEFAULTS = {
     "--scenario": "all", "--rows": "2000", "--epochs": "5", "--workers": "2", "--batch": "100", "--seed": "0",
     "--learning-rate": "0.001", "--optimizer": "adam", "--data": "sample", "--split": "contiguous",
-    "--holdout": "1000", "--out": "runs/TIME-ID",
+    "--holdout": "1000", "--out": "runs/TIME-ID", "--members": "3", "--stages": "2", "--micro-batches": "4",
+}  # fmt: skip
+SELDOM = {
+    "--member-workers": "one a member", "--starts": "uniform,he_uniform,glorot_uniform",
+    "--cut": "so that stages",    "--balance": "parameters", "--placement": "devices", "--local-steps": "one epoch",
+    "--server-momentum": "0.0", "--proximal": "0.0",
 }  # fmt: skip
 
 
@@ -129,11 +134,29 @@ def test_help_shows_every_option_with_its_default():
     shown = help_of("run")
 
     of_pods = {"--on", "--namespace", "--gpus", "--pods"}
-    assert set(DEFAULTS) | {"--store", "--help"} | of_pods == set(shown)
-    for option, default in DEFAULTS.items():
-        assert re.search(rf"\[default: {re.escape(default)}[;\]]", shown[option]), shown[option]
+    assert set(DEFAULTS) | set(SELDOM) | {"--store", "--debug", "--help"} | of_pods == set(shown)
+    for option, default in {**DEFAULTS, **SELDOM}.items():
+        assert re.search(rf"\[default: {re.escape(default)}[;\] ]", shown[option]), shown[option]
     for option, text in shown.items():
         assert re.search(r"[a-z]{3}", text.removeprefix(option)), f"{option} is not explained"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--starts", "he_unifrom"), "unknown start 'he_unifrom'"),
+        (("--starts", "he_uniform:x"), "must be a whole number"),
+        (("--starts", ","), "starts is empty"),
+        (("--stages", "3", "--cut", "flatten"), "--cut names 1 layers, 3 stages have 2 between them"),
+        (("--server-momentum", "1"), "'--server-momentum'"),
+        (("--proximal", "-1"), "'--proximal'"),
+        (("--placement", "moon"), "'--placement'"),
+        (("--members", "0"), "'--members'"),
+        (("--debug", "--workers", "2"), "--debug trains with one worker"),
+    ],
+)
+def test_what_a_way_cannot_use_is_refused_before_the_run_starts(arguments, said):
+    assert said in refused("run", *arguments)
 
 
 def test_defaults_of_the_help_are_those_of_the_pipeline():

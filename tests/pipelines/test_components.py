@@ -100,7 +100,8 @@ def test_kfp_refuses_a_number_that_is_not_whole_when_a_component_is_called():
     with pytest.raises(InconsistentTypeException, match="'epochs'"):
         train(
             fingerprint="f", split_id="i", scenario="solo", epochs=fraction, batch=10, optimizer="adam",
-            learning_rate=0.1, pods="here", **asked,
+            learning_rate=0.1, members=3, stages=2, micro_batches=4, local_steps=0, ways="{}", pods="here",
+            **asked,
         )  # fmt: skip
 
 
@@ -118,7 +119,8 @@ def trained(folder: Path, **others: Any) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "store": str(folder / "store"), "fingerprint": fingerprint, "split_id": split_id,
         "scenario": scenario, "workers": 2, "epochs": 1, "batch": 10, "optimizer": "adam",
-        "learning_rate": 1, "seed": 0, "pods": "here", "code": "",
+        "learning_rate": 1, "seed": 0, "members": 3, "stages": 2, "micro_batches": 4, "local_steps": 0,
+        "ways": "{}", "pods": "here", "code": "",
         "output": str(folder / "out"), "uri": "", "metadata": {},
     }  # fmt: skip
     train_publish.run(**{**arguments, **others})
@@ -138,14 +140,17 @@ def test_a_number_that_is_not_whole_is_refused_in_prepare_with_its_name(tmp_path
     assert f"{name} must be a whole number, got 10.5" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["workers", "epochs"])
+@pytest.mark.parametrize("name", ["workers", "epochs", "stages", "local_steps"])
 def test_a_whole_number_that_arrives_as_a_float_is_one_in_train(tmp_path, workers, name):
     made = trained(tmp_path, **{name: 2.0})
     assert made["training"][name] == 2
     assert len(made["reports"][0]["epochs"]) == (2 if name == "epochs" else 1)
 
 
-@pytest.mark.parametrize("name", ["workers", "epochs", "batch", "seed"])
+NUMBERS = ["workers", "epochs", "batch", "seed", "members", "stages", "micro_batches", "local_steps"]
+
+
+@pytest.mark.parametrize("name", NUMBERS)
 def test_a_number_that_is_not_whole_is_refused_in_train_with_its_name(tmp_path, capsys, name):
     with pytest.raises(SystemExit) as caught:
         trained(tmp_path, **{name: 2.5})

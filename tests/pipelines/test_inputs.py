@@ -3,9 +3,10 @@
 import json
 from typing import Any
 
+import click
 import pytest
 
-from fourfold.contract import images, plan as plans
+from fourfold.contract import images, plan as plans, ways
 from fourfold_pipelines.chosen import KUBEFLOW_STORE
 from fourfold_pipelines.cli.run import run_command
 from fourfold_pipelines.compiled import PIPELINES
@@ -15,6 +16,7 @@ every_pipeline = pytest.mark.parametrize("which", PIPELINES)
 SAME = {
     "data": "mnist", "rows": 3000, "holdout": 500, "split": "disjoint", "workers": 3, "epochs": 6,
     "batch": 50, "optimizer": "sgd", "learning_rate": 0.01, "seed": 1, "store": "s3://else/where",
+    "members": 4, "stages": 3, "micro_batches": 8, "local_steps": 5, "ways": '{"proximal": 0.1}',
 }  # fmt: skip
 OTHER: dict[str, dict[str, Any]] = {
     "experiment": {**SAME, "scenarios": ["solo"]},
@@ -120,9 +122,18 @@ def test_defaults_are_those_of_the_command(which):
     options = {option.name: option.default for option in run_command.params}
     defaults = compiled(which).defaults
     shared = set(options) & set(defaults) - {"store", "scenarios"}
-    assert shared == set(SAME) - {"store"}
+    assert shared == set(SAME) - {"store", "ways"}
     assert {name: defaults[name] for name in shared} == {name: options[name] for name in shared}
-    assert set(defaults) - shared == {"store", "scenarios" if which == "experiment" else "scenario"}
+    assert set(defaults) - shared == {"store", "ways", "scenarios" if which == "experiment" else "scenario"}
+    usual = ways.read(defaults["ways"])
+    assert {option.name for option in run_command.params if option.name in ways.FIELDS} == set(usual)
+    with click.Context(run_command) as context:
+        said = {name: parameter.get_default(context) for name, parameter in
+                ((p.name, p) for p in run_command.params)}  # fmt: skip
+    listed = {name: [part for part in said[name].split(",") if part] for name in ("starts", "cut")}
+    assert {
+        name: bool(said[name]) if name == "debug" else {**said, **listed}[name] for name in usual
+    } == usual
 
 
 def test_without_arguments_the_experiment_trains_every_way_and_the_other_one_that_there_is():

@@ -12,10 +12,11 @@ import keras
 import numpy as np
 import pytest
 
-from fourfold.contract import exits
+from fourfold.contract import exits, plan as plans
 from fourfold.prepare import source
 
 FOURFOLD = str(Path(sys.executable).parent / "fourfold")
+FEW = ["--scenario", "data_parallel", "--scenario", "solo"]
 SMALL = ["--rows", "500", "--holdout", "100", "--epochs", "2", "--batch", "50"]
 
 
@@ -42,11 +43,22 @@ def run(tmp_path_factory):
     return run_once
 
 
-def numbers(results):
-    """What must be the same again: all but times, process ids and where things are."""
+MEASURED = ("epochs", "processes", "models", "said", "merge_share", "peak_memory", "busy", "overlap")
+MODELS = {
+    "sequential", "data_parallel", "ensemble-0", "ensemble-1", "ensemble-2", "pipeline", "hybrid",
+    "solo-0", "solo-1", "federated", "merged-plain_mean", "merged-weighted_mean",
+}  # fmt: skip
+
+
+def numbers(results, *names):
+    """What must be the same again: all but times, process ids and where things are.
+
+    Of all scenarios, or of those that are named.
+    """
     scenarios = {}
-    for name, scenario in results["scenarios"].items():
-        kept = {key: value for key, value in scenario.items() if key not in ("epochs", "processes", "models")}
+    for name in names or results["scenarios"]:
+        scenario = results["scenarios"][name]
+        kept = {key: value for key, value in scenario.items() if key not in MEASURED}
         kept["epochs"] = [{k: v for k, v in e.items() if k != "seconds"} for e in scenario["epochs"]]
         kept["models"] = [{k: v for k, v in m.items() if k != "epochs"} for m in scenario["models"]]
         scenarios[name] = kept
@@ -55,28 +67,39 @@ def numbers(results):
 
 def test_the_main_job_leaves_all_that_it_promises(run):
     out, results, printed = run("first")
-    assert sorted(path.name for path in (out / "models").iterdir()) == [
-        "data_parallel.keras",
-        "merged-plain_mean.keras",
-        "merged-weighted_mean.keras",
-        "sequential.keras",
-        "solo-0.keras",
-        "solo-1.keras",
-    ]
+    assert {path.name for path in (out / "models").iterdir()} == {f"{name}.keras" for name in MODELS}
     assert not (out / "steps").exists()
     assert "<svg" in (out / "report.html").read_text()
     assert (out / "run.log").read_text()
-    assert list(results["scenarios"]) == ["sequential", "data_parallel", "solo"]
+    assert list(results["scenarios"]) == list(plans.names())
     assert set(results["merge"]) == {"plain_mean", "weighted_mean"}
     assert all(results["references"].values())
-    for name in ("sequential", "data_parallel", "solo", "plain_mean", "report.html"):
+    for name in (*plans.names(), "plain_mean", "report.html"):
         assert name in printed
 
 
 def test_each_scenario_ran_in_processes_of_its_own(run):
     _, results, _ = run("first")
     processes = [pid for scenario in results["scenarios"].values() for pid in scenario["processes"]]
-    assert len(processes) == len(set(processes)) == 5
+    assert len(processes) == len(set(processes)) == 1 + 2 + 3 + 1 + 2 + 2 + 2
+
+
+def test_the_report_says_what_each_way_costs_and_what_must_hold(run):
+    _, results, _ = run("first")
+    scenarios = results["scenarios"]
+    assert scenarios["hybrid"]["distance"] == 0.0
+    assert scenarios["pipeline"]["weights_sha256"] != scenarios["hybrid"]["weights_sha256"]
+    for name, scenario in scenarios.items():
+        sends = plans.scenario(name).exchanges or plans.scenario(name).splits_model
+        assert (scenario["bytes_per_step"] > 0) == sends, name
+        assert all(memory > 1e7 for memory in scenario["peak_memory"]), name
+    apart = scenarios["ensemble"]["distances"]["values"]
+    assert len(apart) > 2
+    assert all(distance > 0 for row in apart for distance in row)
+    assert scenarios["ensemble"]["accuracy"] == scenarios["ensemble"]["vote"]["accuracy"]
+    for name in ("pipeline", "hybrid"):
+        assert {span["stage"] for span in scenarios[name]["busy"]} == {0, 1}, name
+    assert len(scenarios["federated"]["rounds"]) == 2
 
 
 def test_plain_keras_loads_each_model_and_gets_the_reported_accuracy(run):
@@ -86,6 +109,10 @@ def test_plain_keras_loads_each_model_and_gets_the_reported_accuracy(run):
     expected = {
         "data_parallel": results["scenarios"]["data_parallel"],
         "sequential": results["scenarios"]["sequential"],
+        "ensemble-2": results["scenarios"]["ensemble"]["models"][2],
+        "pipeline": results["scenarios"]["pipeline"],
+        "hybrid": results["scenarios"]["hybrid"],
+        "federated": results["scenarios"]["federated"],
         "solo-0": results["scenarios"]["solo"]["models"][0],
         "solo-1": results["scenarios"]["solo"]["models"][1],
         "merged-plain_mean": results["merge"]["plain_mean"],
@@ -203,10 +230,14 @@ def test_what_a_user_has_around_does_not_change_the_result(run, tmp_path, monkey
         "TF_CONFIG", '{"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 1}}'
     )
     monkeypatch.setenv("PYTHONWARNINGS", "error")
-    _, around, _ = run("around")
+    _, around, _ = run("around", *FEW)
     monkeypatch.undo()
     _, first, _ = run("first")
-    assert numbers(around) == numbers(first)
+    assert (
+        numbers(around, *around["scenarios"])["scenarios"]
+        == numbers(first, *around["scenarios"])["scenarios"]
+    )
+    assert around["merge"] == first["merge"]
 
 
 def test_a_run_whose_own_process_is_killed_says_so(tmp_path):
@@ -231,8 +262,8 @@ def test_a_run_with_its_batches_in_s3_gives_the_digests_of_one_with_a_folder(run
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.access_key)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret_key)
     _, folder, _ = run("first")
-    out, bucket, printed = run("from s3", "--store", "s3://fourfold-tests/runs")
-    assert numbers(bucket) == numbers(folder)
+    out, bucket, printed = run("from s3", *FEW, "--store", "s3://fourfold-tests/runs")
+    assert numbers(bucket)["scenarios"] == numbers(folder, *bucket["scenarios"])["scenarios"]
     for path in out.rglob("*"):
         assert not path.is_file() or s3_server.secret_key.encode() not in path.read_bytes(), path
     assert s3_server.secret_key not in printed

@@ -23,7 +23,8 @@ SECRET = "of-the-store-and-of-nobody-else"
 WORKFLOW = "fourfold-x2b4c"
 TRAIN = "root.train.executor(0)"
 EPOCH = "solo: epoch 1/1  loss 0.5000  accuracy 0.9000  2,000 rows/s"
-NUMBERS = {"rows": 2000, "holdout": 1000, "workers": 2, "epochs": 5, "batch": 100, "seed": 0}
+NUMBERS = {"rows": 2000, "holdout": 1000, "workers": 2, "epochs": 5, "batch": 100, "seed": 0,
+           "members": 3, "stages": 2, "micro_batches": 4, "local_steps": 0}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -103,6 +104,7 @@ def test_the_parameters_are_those_of_the_options_each_of_its_kind(kubeflow):
         "split": "contiguous",
         "optimizer": "adam",
         "learning_rate": 0.001,
+        "ways": "{}",
         "scenarios": ["solo", "sequential"],
     }
     assert {name: type(found[name]) for name in NUMBERS} == dict.fromkeys(NUMBERS, int)

@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from fourfold.worker import cluster
-from fourfold.worker.steps import Steps
+from fourfold.worker import cluster, parts
+from fourfold.worker.steps import Group, Steps
 
 ROWS = 10
 
@@ -38,12 +38,10 @@ def data():
 
 def step(strategy, make, world, x, y, total):
     with strategy.scope():
-        model = make()
-        optimizer = keras.optimizers.SGD(0.5)
-        optimizer.build(model.trainable_variables)
-    steps = Steps(strategy, model, optimizer, (4,), world)
-    losses, _ = steps.run(x, y, np.array([0, len(y)]), np.array([total]), 0.0)
-    return model, steps, float(losses[0])
+        built = parts.whole(make(), keras.optimizers.SGD(0.5))
+    steps = Steps(strategy, built, (4,), Group(world=world))
+    taken = steps.run(x, y, np.array([0, len(y)]), np.array([total]), 0.0)
+    return built.whole, steps, float(taken.losses[0])
 
 
 def one_process():
@@ -72,7 +70,8 @@ def two_processes():
         reading, writing = os.pipe()
         pid = os.fork()
         if pid == 0:
-            strategy = cluster.make_strategy(cluster.Role(rank, addresses), 1)
+            cluster.start_runtime(threads=1)
+            strategy = cluster.make_strategy(cluster.Role(rank, addresses))
             model, steps, loss = step(strategy, batchnorm_model, 2, x[rows], y[rows], ROWS)
             before = [w.tolist() for w in model.get_weights()]
             steps.average_statistics(rows.stop - rows.start, ROWS)

@@ -113,7 +113,8 @@ for package in (fourfold, fourfold_pipelines):
 from fourfold.worker import cluster
 held = cluster.hold_ports(1)
 role = cluster.Role(0, (f"127.0.0.1:{held[0].getsockname()[1]}",))
-print("replicas", cluster.make_strategy(role, 1).num_replicas_in_sync)
+cluster.start_runtime(threads=1)
+print("replicas", cluster.make_strategy(role).num_replicas_in_sync)
 """
     quiet = {**os.environ, "PYTHONWARNINGS": "ignore"}
     command = [sys.executable, "-c", program]

@@ -339,7 +339,8 @@ class Evaluation:
         loss: likewise; None where it is not finite.
         models: each model.
         vote: the soft vote of several models (mean of probabilities), None for one model.
-        confusion: rows by true class (row) and predicted class (column), of all models together.
+        confusion: rows by true class (row) and predicted class (column), of all models together, or of their
+            vote where they vote; so the curve below.
         class_names: by class number.
         test_rows: how many.
         roc: the receiver operating characteristic over all classes, one against the rest, of all models

@@ -44,15 +44,15 @@ def places(model: keras.Model) -> list[str]:
     return list(_graph(model).crossings)
 
 
-def handoffs(model: keras.Model, at: Sequence[str]) -> list[tuple[int | None, ...]]:
-    """The shape of the tensor that crosses at each place, without its axis of rows; an open axis is None.
+def handoffs(model: keras.Model, at: Sequence[str]) -> list[tuple[int, ...]]:
+    """The shape of the tensor that crosses at each place, without its axis of rows; an open axis is 1.
 
     Raises:
         InvalidInputError: ``at`` is not places of the model in their order.
     """
     graph = _graph(model)
     _check(graph, at)
-    return [tuple(graph.crossings[name].shape[1:]) for name in at]
+    return [tuple(size or 1 for size in graph.crossings[name].shape[1:]) for name in at]
 
 
 def choose(
@@ -268,17 +268,15 @@ def _named(functionals: Iterable[Any]) -> dict[str, Any]:
 
 
 def _crossings(functional: Any, layers: Mapping[str, Any], calls: Sequence[Any]) -> dict[str, Any]:
+    """By place the tensor that crosses. Of a layer that is used on both sides, two do: its first result also."""
     position = {id(layer): place for place, layer in enumerate(layers.values())}
     made = {id(tensor): -1 for tensor in functional.inputs}
     made |= {id(tensor): position[id(call.operation)] for call in calls for tensor in call.outputs}
     crossing: list[dict[int, Any]] = [{} for _ in layers]
     apart = [(made[id(tensor)], len(layers)) for tensor in functional.outputs]  # No place from, before to.
     for call in calls:
-        user = position[id(call.operation)]
         for tensor in call.input_tensors:
-            maker = made[id(tensor)]
-            apart.append((user, maker))  # Has places only if a layer's second use takes what comes later.
-            for place in range(max(maker, 0), user):
+            for place in range(max(made[id(tensor)], 0), position[id(call.operation)]):
                 crossing[place][id(tensor)] = tensor
     owners: dict[int, int] = {}
     for place, layer in enumerate(layers.values()):
@@ -360,8 +358,8 @@ def _clone(layer: Any) -> Any:
         return type(layer).from_config(layer.get_config())
     except Exception as error:  # A layer of the user's may raise anything.
         raise InvalidInputError(
-            f"{layer.name!r} cannot be made again from its config, as in a stage: {error}; write it as a layer "
-            "whose get_config says all that its __init__ takes"
+            f"{layer.name!r} cannot be made again from its config, as in a stage: {error}; write it as a "
+            "layer whose get_config says all that its __init__ takes"
         ) from error
 
 

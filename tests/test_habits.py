@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fourfold.contract import plan as plans
+
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(
     [*ROOT.glob("components/**/*.py"), *ROOT.glob("pipelines/**/*.py"), *ROOT.glob("tests/**/*.py")]
@@ -60,7 +62,7 @@ def test_names_that_say_nothing_or_hide_a_library_are_not_used(name):
 
 
 def test_no_scenario_is_asked_for_by_name_outside_the_table():
-    names = {"sequential", "data_parallel", "solo"}
+    names = set(plans.names())
     for path in SOURCES:
         if "tests" in path.relative_to(ROOT).parts or path.name == "plan.py":
             continue

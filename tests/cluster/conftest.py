@@ -22,6 +22,7 @@ from tests.conftest import NAMESPACE, kubectl
 
 PROGRAM = Path(__file__).with_name("launcher_program.py")
 STORE = "s3://fourfold-tests"
+WAYS = {"members": 3, "stages": 2, "micro_batches": 4, "local_steps": 0, "ways": "{}"}
 
 
 @pytest.fixture(scope="session")
@@ -102,12 +103,13 @@ def launch(
     ) -> Launcher:
         given = {"namespace": NAMESPACE, "cpu": "100m", "memory": "1500Mi", "deadline_seconds": 300}
         number = len(started)
+        way = {name: said.pop(name) for name in WAYS if name in said}
         name = run or f"test-{os.getpid()}-{tmp_path.name}"
         arguments = {
             "store": STORE, "fingerprint": prepared.manifest.fingerprint, "split_id": prepared.split.id,
             "scenario": scenario, "workers": 2, "epochs": said.pop("epochs", 1), "batch": 100,
             "optimizer": said.pop("optimizer", "adam"), "learning_rate": said.pop("learning_rate", 1e-3),
-            "seed": 0, "pods": json.dumps({**given, **said}), "command": command,
+            "seed": 0, **{**WAYS, **way}, "pods": json.dumps({**given, **said}), "command": command,
             "output": str(tmp_path / f"output-{number}"), "uri": str(tmp_path / f"output-{number}"),
         }  # fmt: skip
         log = tmp_path / f"launcher-{number}.log"

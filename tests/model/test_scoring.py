@@ -151,3 +151,13 @@ def test_one_wrong_bit_is_refused_or_harmless(tiny, data):
     else:
         whole = scoring.from_bytes(tiny, "m.keras")
         assert weights.digest(weights.arrays(loaded)) == weights.digest(weights.arrays(whole))
+
+
+def test_one_saved_model_loaded_three_times_is_an_ensemble():
+    """Bug report M13: members may share the names of their layers."""
+    data = scoring.to_bytes(network.build((8, 8, 1), 3, seed=5))
+    rows = np.random.default_rng(0).random((4, 8, 8, 1), np.float32)
+    members = [scoring.logits(scoring.from_bytes(data, "member"), rows) for _ in range(3)]
+    vote = measures.soft_vote(members)
+    assert np.allclose(vote.sum(axis=1), 1.0)
+    assert np.allclose(vote, measures.probabilities(members[0]))

@@ -268,7 +268,7 @@ LIST = "it can be cut after: conv2d, max_pooling2d, conv2d_1, max_pooling2d_1, f
     [
         (2, ["fltten"], f"'fltten', which is no layer; did you mean 'flatten'. {LIST}"),
         (2, ["dense"], f"'dense', but one tensor alone must cross there.*; {LIST}"),
-        (2, ["conv2d", "flatten"], "at must have 1 names for 2 stages, got .'conv2d', 'flatten'.$"),
+        (2, ["conv2d", "flatten"], f"at must have 1 names for 2 stages, got .'conv2d', 'flatten'.; {LIST}"),
         (3, ["flatten", "conv2d"], f"in graph order, each once, got .'flatten', 'conv2d'.; {LIST}"),
         (3, ["flatten", "flatten"], f"in graph order, each once, got .'flatten', 'flatten'.; {LIST}"),
         (0, [], "stages must be 1 or more, got 0"),

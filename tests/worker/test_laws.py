@@ -1,83 +1,15 @@
 """Two real processes take the step that one plain process takes on the joined batch."""
 
-import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from fourfold.contract import keys
-from fourfold.model import network, weights
-from fourfold.store import cache
-from fourfold.store.formats import arrays_from_bytes
-from fourfold.store.objects import open_store
 from fourfold.train.step import train
+from tests.worker.ways import LIMIT, distance, part, traces
 
 STEPS_CHECKED = [0, 1, 10, 15, 100]
 """The first step and those from the states after 1, 10 and 100; step 15 is the short last one of an epoch."""
 EPOCHS = 7
 ROWS, BATCH = 2000, 64
-
-
-def traces(training, step):
-    output = open_store(training.output)
-    return [
-        arrays_from_bytes(output.read(keys.trace(worker, step)), "trace")
-        for worker in range(training.workers)
-    ]
-
-
-ROUNDING = 2.0**-22
-"""Of a gradient, in units of the largest one of its variable: a float32's, for sums of many terms."""
-
-
-def plain_step(training, before, rows, off=0.0):
-    """One step of plain Keras from a state, on the rows that all workers took together, in float64.
-
-    Adam's first step is all rounding where a gradient is near Adam's epsilon: there float32 can be as far
-    off as the step is with a gradient that is ``off`` by its rounding.
-    """
-    store = open_store(training.store)
-    manifest = cache.read_manifest(store, training.fingerprint)
-    ordered = np.sort(rows)
-    x, y = cache.read_rows(store, manifest, "train", ordered)
-    keras.config.set_dtype_policy("float64")
-    model = network.build((28, 28, 1), 10, seed=99)
-    optimizer = network.optimizer(training.optimizer, training.learning_rate)
-    optimizer.build(model.trainable_variables)
-    weights.assign(model, {name[6:]: value for name, value in before.items() if name.startswith("model/")})
-    for index, variable in enumerate(optimizer.variables):
-        variable.assign(before[f"optimizer/{index:03d}"])
-    with tf.GradientTape() as tape:
-        logits = model(x.astype(np.float64), training=True)
-        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits))
-    gradients = [
-        gradient + off * ROUNDING * tf.reduce_max(tf.abs(gradient))
-        for gradient in tape.gradient(loss, model.trainable_weights)
-    ]
-    optimizer.apply(gradients, model.trainable_weights)
-    keras.config.set_dtype_policy("float32")
-    return weights.arrays(model)
-
-
-def part(trace, when):
-    return {
-        name.removeprefix(f"{when}/"): value for name, value in trace.items() if name.startswith(f"{when}/")
-    }
-
-
-def distance(training, step, rows_of):
-    """The largest difference of a weight after the step, beyond rounding, in units of the largest weight."""
-    found = traces(training, step)
-    before, after = part(found[0], "before"), part(found[0], "after")
-    expected, lower, upper = (plain_step(training, before, rows_of(found), off) for off in (0.0, -1.0, 1.0))
-    scale = max(np.abs(value).max() for value in expected.values())
-    return (
-        max(
-            (np.abs(after[f"model/{name}"] - value) - np.abs(upper[name] - lower[name])).max()
-            for name, value in expected.items()
-        )
-        / scale
-    )
 
 
 @pytest.mark.usefixtures("workers")
@@ -99,14 +31,14 @@ def test_data_parallel_is_a_plain_step_on_the_joined_batch(make_training, split,
     for step in STEPS_CHECKED:
         found = traces(training, step)
         assert sum(len(trace["rows"]) for trace in found) == (80 if step == 15 else 128)
-        assert distance(training, step, lambda t: np.concatenate([trace["rows"] for trace in t])) <= 1e-6
+        assert distance(training, step) <= LIMIT
 
 
 @pytest.mark.usefixtures("workers")
 def test_the_law_would_notice_a_worker_that_is_left_out(make_training):
     training = make_training("data_parallel", optimizer="sgd", learning_rate=0.1, trace=[0])
     train(training)
-    assert distance(training, 0, lambda found: found[0]["rows"]) > 1e-4
+    assert distance(training, 0, rows=traces(training, 0)[0]["rows"]) > 1e-4
 
 
 @pytest.mark.usefixtures("workers")
@@ -116,7 +48,7 @@ def test_sequential_is_a_plain_step_also_when_the_last_batch_is_short(make_train
     assert trained.updates_per_epoch == 32
     for step, rows in ((0, 64), (1, 64), (31, 16)):
         assert len(traces(training, step)[0]["rows"]) == rows
-        assert distance(training, step, lambda found: found[0]["rows"]) <= 1e-6
+        assert distance(training, step) <= LIMIT
 
 
 @pytest.mark.usefixtures("workers")
@@ -168,4 +100,4 @@ def test_a_worker_without_rows_in_most_steps_adds_nothing(make_training):
     train(training)
     assert [len(trace["rows"]) for step in (0, 1) for trace in traces(training, step)] == [100, 0, 99, 1]
     for step in (0, 1):
-        assert distance(training, step, lambda t: np.concatenate([trace["rows"] for trace in t])) <= 1e-6
+        assert distance(training, step) <= LIMIT

@@ -4,16 +4,13 @@ One record, written as a JSON object, so that a command's option, a ConfigMap an
 it in the same words.
 """
 
-import dataclasses
-import difflib
 import json
 import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from fourfold.contract import images
-from fourfold.contract.errors import DamagedObjectError, InvalidInputError
-from fourfold.contract.strict import from_json
+from fourfold.contract import images, said
+from fourfold.contract.errors import InvalidInputError
 
 CONFIG = "fourfold"
 """The ConfigMap of the manifests."""
@@ -76,9 +73,6 @@ class Pods:
     ttl_seconds: int = 24 * 3600
 
 
-FIELDS = {item.name: item for item in dataclasses.fields(Pods)}
-
-
 def read(*texts: str) -> Pods:
     """Reads the record from JSON objects; what none of them says has its default.
 
@@ -88,16 +82,7 @@ def read(*texts: str) -> Pods:
     Raises:
         InvalidInputError: the text is no JSON object, or a field is unknown, of another type or out of range.
     """
-    given = {name: value for text in texts for name, value in _object(text).items()}
-    for name in given:
-        if name not in FIELDS:
-            near = difflib.get_close_matches(name, FIELDS, n=1)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
-            raise InvalidInputError(f"pods has no field {name!r}{hint}; it has {', '.join(FIELDS)}")
-    try:
-        pods = from_json(Pods, json.dumps({**dataclasses.asdict(Pods()), **given}), "pods")
-    except DamagedObjectError as error:
-        raise InvalidInputError(f"pods cannot be used: {error.__cause__}") from error
+    pods = said.read(Pods, "pods", '{"gpus": 1, "memory": "4Gi"}', *texts)
     check(pods)
     return pods
 
@@ -114,22 +99,21 @@ def can_reach(uri: str) -> bool:
 
 def write(pods: Pods) -> str:
     """The record as a JSON object of what differs from the defaults."""
-    usual = dataclasses.asdict(Pods())
-    return json.dumps({k: v for k, v in dataclasses.asdict(pods).items() if v != usual[k]}, sort_keys=True)
+    return said.write(pods)
 
 
-def with_task(pods: Pods, **said: Any) -> Pods:
+def with_task(pods: Pods, **told: Any) -> Pods:
     """The record with what was set on the Kubeflow task that launches the pods.
 
     Args:
         pods: as compiled.
-        **said: ``resources``, ``node_selector``, ``tolerations`` and ``affinity`` as in a pod's spec; None or
+        **told: ``resources``, ``node_selector``, ``tolerations`` and ``affinity`` as in a pod's spec; None or
             empty for what was not set. Numbers may come as Kubeflow passes them on, as floats.
 
     Raises:
         InvalidInputError: what was set cannot be used.
     """
-    return read(write(pods), json.dumps({name: _whole(value) for name, value in said.items() if value}))
+    return read(write(pods), json.dumps({name: _whole(value) for name, value in told.items() if value}))
 
 
 def _whole(value: Any) -> Any:
@@ -139,18 +123,6 @@ def _whole(value: Any) -> Any:
     if isinstance(value, list):
         return [_whole(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text or "{}")
-        if not isinstance(found, dict):
-            raise ValueError(f"it is a {type(found).__name__}")
-    except ValueError as error:
-        raise InvalidInputError(
-            f'pods is not a JSON object such as {{"gpus": 1, "memory": "4Gi"}}: {error}; got {text!r:.80}'
-        ) from error
-    return found
 
 
 def check(pods: Pods) -> None:

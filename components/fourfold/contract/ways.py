@@ -1,14 +1,11 @@
 """What single scenarios read of a training and is seldom changed: JSON in one input of a step."""
 
 import dataclasses
-import difflib
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from fourfold.contract.errors import DamagedObjectError, InvalidInputError
+from fourfold.contract import said
 from fourfold.contract.records import STARTS
-from fourfold.contract.strict import from_json
 
 
 @dataclass(frozen=True)
@@ -37,25 +34,9 @@ def read(text: str) -> dict[str, Any]:
     Raises:
         InvalidInputError: the text is no JSON object, or a field is unknown or of another type.
     """
-    try:
-        given = json.loads(text or "{}")
-    except ValueError as error:
-        raise InvalidInputError(f"ways is no JSON: {text!r:.80} ({error})") from error
-    if not isinstance(given, dict):
-        raise InvalidInputError(f'ways must be a JSON object such as {{"proximal": 0.1}}, got {text!r:.80}')
-    for name in given:
-        if name not in FIELDS:
-            near = difflib.get_close_matches(name, FIELDS, n=1)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
-            raise InvalidInputError(f"ways has no field {name!r}{hint}; it has {', '.join(FIELDS)}")
-    try:
-        found = from_json(Ways, json.dumps({**dataclasses.asdict(Ways()), **given}), "ways")
-    except DamagedObjectError as error:
-        raise InvalidInputError(f"ways cannot be used: {error.__cause__}") from error
-    return dataclasses.asdict(found)
+    return dataclasses.asdict(said.read(Ways, "ways", '{"proximal": 0.1}', text))
 
 
-def write(**said: Any) -> str:
+def write(**told: Any) -> str:
     """The record as a JSON object of what differs from the defaults; what it does not have is left out."""
-    usual = dataclasses.asdict(Ways())
-    return json.dumps({name: said[name] for name in FIELDS if name in said and said[name] != usual[name]})
+    return said.write(Ways(**{name: told[name] for name in FIELDS if name in told}))

@@ -78,7 +78,9 @@ def choose(
         raise InvalidInputError(f"stages must be 1 or more, got {stages}")
     _check(graph, at)
     if at and len(at) != stages - 1:
-        raise InvalidInputError(f"at must have {stages - 1} names for {stages} stages, got {at}")
+        raise InvalidInputError(
+            f"at must have {stages - 1} names for {stages} stages, got {at}; {graph.would_do}"
+        )
     if stages > (most := len(graph.crossings) + 1):
         raise InvalidInputError(f"stages must be {most} or fewer here, got {stages}; {graph.would_do}")
     if at:
@@ -268,7 +270,7 @@ def _named(functionals: Iterable[Any]) -> dict[str, Any]:
 
 
 def _crossings(functional: Any, layers: Mapping[str, Any], calls: Sequence[Any]) -> dict[str, Any]:
-    """By place the tensor that crosses. Of a layer that is used on both sides, two do: its first result also."""
+    """By place the tensor that crosses; of a layer that is used on both sides two do, its results."""
     position = {id(layer): place for place, layer in enumerate(layers.values())}
     made = {id(tensor): -1 for tensor in functional.inputs}
     made |= {id(tensor): position[id(call.operation)] for call in calls for tensor in call.outputs}

@@ -18,6 +18,17 @@ def over_replicas(vector: tf.Tensor) -> tf.Tensor:
     return context.all_reduce(tf.distribute.ReduceOp.SUM, vector)
 
 
+def fastest(world: int, local: int) -> Callable[[tf.Tensor], tf.Tensor]:
+    """The fastest sum that there is; one for each place in a step where vectors are summed.
+
+    Args:
+        world: workers of the group.
+        local: replicas of each.
+    """
+    two = world == 2 and local == 1 and not tf.config.list_physical_devices("GPU")
+    return between_two() if two else over_replicas
+
+
 def between_two() -> Callable[[tf.Tensor], tf.Tensor]:
     """A sum for two workers of one CPU replica each: both send their vector and add the two in rank order.
 

@@ -26,7 +26,7 @@ class Rounds:
         self.anchor = tf.Variable(flat(parts), trainable=False)
         self.velocity = tf.Variable(tf.zeros_like(self.anchor), trainable=False)
         self._shapes = [tuple(variable.shape) for variable in parts.trainable]
-        self._sum = exchange.between_two() if strategy.num_replicas_in_sync == 2 else exchange.over_replicas
+        self._sum = exchange.fastest(strategy.num_replicas_in_sync, local=1)
         self._run = tf.function(self._merge, autograph=False, input_signature=[tf.TensorSpec([], tf.float32)])
 
     def merge(self, rows: int, rows_of_all: int) -> float:

@@ -90,7 +90,9 @@ class Steps:
         self._sizes = [int(np.prod(shape, dtype=np.int64)) for shape in self._shapes]
         self._gradients = Gradients(parts, micro_batches)
         self._proximal, self._anchor = proximal, anchor
-        self._reduce, self._reduce_weights, self._reduce_nothing = (self._sum_of() for _ in range(3))
+        self._reduce, self._reduce_weights, self._reduce_nothing = (
+            group.reduce or exchange.fastest(group.world, self._local) for _ in range(3)
+        )
         row = tf.TensorSpec([None, *shape], tf.float32)
         # Without autograph, which would rewrite every layer's call: tracing takes half the time.
         self._run = tf.function(
@@ -116,14 +118,6 @@ class Steps:
         self._merge = tf.function(
             self._merge_nothing, autograph=False, input_signature=[tf.TensorSpec([], tf.int32)]
         )
-
-    def _sum_of(self) -> Callable[[tf.Tensor], tf.Tensor]:
-        """A sum over the group; each place in a step has one of its own."""
-        if self._group.reduce:
-            return self._group.reduce
-        on_cpu = not tf.config.list_physical_devices("GPU")
-        two = self._group.world == 2 and self._local == 1 and on_cpu
-        return exchange.between_two() if two else exchange.over_replicas
 
     def compile(self) -> None:
         """Traces the step and readies it, so that its time does not count as training."""

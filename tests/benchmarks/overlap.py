@@ -5,8 +5,9 @@
 Two balanced stages of dense layers lie on two logical devices of the CPU, a thread each; what is timed is
 the worker's own compiled training step, forward, backward and update. Beside it run, in turns, in a process
 with one thread: the same micro-batches through the same stages, which then work one after the other, and the
-uncut model on the whole batch. The bound is that of a pipeline without any cost, S M / (M + S - 1) (Huang et al., GPipe,
-2019). A ratio above 1 is in favour of the pipeline; medians over rounds, since the machine is noisy.
+uncut model on the whole batch. The bound is that of a pipeline without any cost, S M / (M + S - 1) (Huang et
+al., GPipe, 2019). What two processes that do not know of each other get done at once is measured, too: no
+pipeline gains more. A ratio above 1 is in favour of the pipeline; medians over rounds.
 """
 
 import argparse
@@ -94,9 +95,18 @@ def main() -> None:
         ends[name].send((stages, micro_batches))
         return ends[name].recv()
 
+    def at_once() -> float:
+        """Work of two processes at once, each with the uncut model on a thread, in units of one's alone."""
+        alone = ask("in turn", 1, 1)[0]
+        for end in ends.values():
+            end.send((1, 1))
+        return len(ends) * alone / max(end.recv()[0] for end in ends.values())
+
     times: dict[tuple[str, int], list[float]] = {}
+    machine: list[float] = []
     shares: dict[int, list[float]] = {}
     for turn in range(options.rounds + 1):
+        machine.append(at_once())
         for micro_batches in MICRO_BATCHES:
             seconds, spans = ask("overlapped", STAGES, micro_batches)
             found = {"overlapped": seconds, "in turn": ask("in turn", STAGES, micro_batches)[0]}
@@ -109,6 +119,8 @@ def main() -> None:
         end.send(None)
     print(f"{options.layers} dense layers of {options.width}, {options.rows:,} rows, {STAGES} stages, "
           f"medians of {options.rounds} rounds")  # fmt: skip
+    print(f"two processes at once do {statistics.median(machine[1:]):.2f} times the work of one here "
+          f"(from {min(machine[1:]):.2f} to {max(machine[1:]):.2f}): no pipeline can gain more")  # fmt: skip
     print(f"{'M':>2} {'overlapped':>11} {'in turn':>9} {'uncut':>9} {'bound':>6} {'/in turn':>9} "
           f"{'of bound':>9} {'/uncut':>7} {'two busy':>9}")  # fmt: skip
     for micro_batches in MICRO_BATCHES:

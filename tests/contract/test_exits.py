@@ -64,6 +64,19 @@ def test_what_may_help_to_try_again_is_retryable_to_the_operator(code):
     assert 128 <= code <= 255
 
 
+def test_what_is_started_again_is_what_the_operator_restarts_but_for_what_somebody_ended():
+    again = {code for code in range(256) if exits.is_retryable(code)}
+    assert again == set(range(128, 256)) - {128 + signal.SIGINT, 128 + signal.SIGTERM}
+
+
+@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
+def test_an_error_is_worth_another_start_where_the_store_a_peer_or_the_cluster_may_come_back(kind):
+    comes_back = (errors.StoreError, errors.ClusterUnavailableError, errors.PeerLostError)
+    stays = (errors.MissingObjectError, errors.DamagedObjectError, errors.StoreDeniedError)
+    expected = issubclass(kind, comes_back) and not issubclass(kind, stays)
+    assert exits.is_retryable(exits.of(kind("no"))) == expected
+
+
 def test_what_a_signal_ends_has_the_shells_code():
     assert exits.INTERRUPTED == 128 + signal.SIGINT
     assert exits.TERMINATED == 128 + signal.SIGTERM

@@ -113,8 +113,8 @@ DEFAULTS = {
 }  # fmt: skip
 SELDOM = {
     "--member-workers": "one a member", "--starts": "uniform,he_uniform,glorot_uniform",
-    "--cut": "so that stages",    "--balance": "parameters", "--placement": "devices", "--local-steps": "one epoch",
-    "--server-momentum": "0.0", "--proximal": "0.0",
+    "--cut": "so that stages", "--balance": "parameters", "--placement": "devices",
+    "--local-steps": "one epoch", "--server-momentum": "0.0", "--proximal": "0.0",
 }  # fmt: skip
 
 

@@ -130,7 +130,7 @@ def test_defaults_are_those_of_the_command(which):
     with click.Context(run_command) as context:
         said = {name: parameter.get_default(context) for name, parameter in
                 ((p.name, p) for p in run_command.params)}  # fmt: skip
-    listed = {name: [part for part in said[name].split(",") if part] for name in ("starts", "cut")}
+    listed = {name: [part for part in str(said[name]).split(",") if part] for name in ("starts", "cut")}
     assert {
         name: bool(said[name]) if name == "debug" else {**said, **listed}[name] for name in usual
     } == usual

@@ -196,6 +196,10 @@ def test_a_single_worker_saves_the_same_model_however_it_is_told_that_it_is_alon
         report = json.loads(open_store(training.output).read(keys.worker(0)))
         assert report["process"] == "the-pod-0"
         digests.add(report["digests"][-1])
+        # Started once more it has nothing to do; its work is to be done anew here.
+        again = pod(training, tf_config, HOSTNAME="the-pod-0")
+        assert (again.returncode, "all was done before" in again.stdout) == (exits.OK, True)
+        open_store(training.output).delete(keys.worker(0))
     monkeypatch.setenv("HOSTNAME", "a-laptop")
     monkeypatch.delenv(processes.SERVER, raising=False)
     trained = train(training)

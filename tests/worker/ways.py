@@ -1,6 +1,7 @@
-"""What tests of the laws share: a training's traces, and one step of plain Keras in float64 to compare with."""
+"""What tests of the laws share: a training's traces, and a step of plain Keras in float64 to compare with."""
 
 import functools
+from typing import Any
 
 import keras
 import numpy as np
@@ -18,7 +19,7 @@ State = dict[str, np.ndarray]
 LIMIT = 1e-6
 """How near two ways must be after a step, in units of the largest weight."""
 ROUNDING = 2.0**-22
-"""Of a gradient, in units of the largest one of its variable: a float32's, for sums of many terms."""
+"""Of a gradient, in units of the largest one of its variable: twice the most that was seen in float32."""
 
 
 def traces(training: Training, step: int) -> list[State]:
@@ -83,7 +84,7 @@ def plain_step(training: Training, before: State, rows: np.ndarray) -> tuple[Sta
     model, gradients_of = _plain()
     start = {name[6:]: value for name, value in before.items() if name.startswith("model/")}
     weights.assign(model, start)
-    gradients = gradients_of(x.astype(np.float64), y)
+    gradients: Any = gradients_of(x.astype(np.float64), y)
     steps = []
     for off in (0.0, -ROUNDING, ROUNDING):
         weights.assign(model, start)

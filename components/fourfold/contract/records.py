@@ -231,6 +231,7 @@ class WorkerReport:
         merge_share: share of a step's time that merging takes, measured, 0 to 1; None where it was not.
         peak_memory: largest resident memory of its process, bytes.
         busy: spans in which its stages worked during one step; empty where they were not measured.
+        training: digest of what was trained, see ``worker.checkpoint.identity``.
         resumed: epochs that were taken from checkpoints, counted from 1: the last of them for each restart.
     """
 
@@ -254,6 +255,7 @@ class WorkerReport:
     peak_memory: int = 0
     busy: list[Busy] = field(default_factory=list)
     resumed: list[int] = field(default_factory=list)
+    training: str = ""
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from fourfold.contract import keys
-from fourfold.contract.errors import DamagedObjectError, FourfoldError
+from fourfold.contract.errors import DamagedObjectError, MissingObjectError
+from fourfold.contract.plan import Plan
 from fourfold.contract.records import Training, WorkerReport
 from fourfold.contract.strict import from_json, to_json
 from fourfold.store.formats import arrays_from_bytes, arrays_to_bytes, sha256
-from fourfold.store.objects import Store
+from fourfold.store.objects import Store, open_store
 
 KEPT = 2
 """Epochs that are kept: the last, and the one before while the last is being written."""
@@ -110,6 +111,7 @@ class Checkpoints:
 
         Raises:
             DamagedObjectError: what the chief found whole is not.
+            StoreError: the store did not answer; what it has is not known.
         """
         saved = self._last() if self._is_chief else None
         epoch = int(self._sum(np.array([float(saved.epoch if saved else 0)]))[0])
@@ -140,7 +142,7 @@ class Checkpoints:
                 for name in saved.objects:
                     self._read(saved, name)
                 return saved
-            except FourfoldError as error:
+            except (DamagedObjectError, MissingObjectError) as error:
                 print(f"fourfold: a checkpoint is left out: {error}", flush=True)
         return None
 
@@ -160,6 +162,25 @@ class Checkpoints:
         old = [key for key in found if keys.epoch_of(key) <= epoch]
         for key in sorted(old, key=lambda key: not key.endswith(keys.SAVED)):
             self._output.delete(key)
+
+
+def is_done(training: Training, plan: Plan, process: int) -> bool:
+    """Whether a process's work is done, and that of all it works with: it was only started again.
+
+    One that is killed in the moment in which all leave would wait in vain for peers that are done.
+
+    Args:
+        training: what is trained.
+        plan: of the training.
+        process: its index.
+    """
+    output = open_store(training.output)
+    needed = {peer for worker in plan.workers_of(process) or (0,) for peer in plan.group_of(worker)}
+    try:
+        reports = [from_json(WorkerReport, output.read(keys.worker(w)), keys.worker(w)) for w in needed]
+    except (MissingObjectError, DamagedObjectError):
+        return False
+    return all(report.training == identity(training) for report in reports)
 
 
 def identity(training: Training) -> str:

@@ -13,7 +13,7 @@ from fourfold.model import stages as cutting
 from fourfold.store.formats import sha256
 from fourfold.store.objects import open_store
 from fourfold.worker import build, cluster, input, remote, save, words
-from fourfold.worker.checkpoint import Checkpoints
+from fourfold.worker.checkpoint import Checkpoints, identity
 from fourfold.worker.epochs import Epochs
 from fourfold.worker.probes import Probes
 from fourfold.worker.rounds import Rounds
@@ -89,6 +89,7 @@ def _train(
     probes = Probes(built.whole, open_store(training.store), shard.manifest) if row.starts_apart else None
     report = WorkerReport(
         worker=worker,
+        training=identity(training),
         process=process,
         model=plan.model_of(worker),
         rows=len(shard.y),

@@ -89,7 +89,9 @@ class Parts:
         The rest are moving statistics and what layers draw with: Dropout's seed is in no model's file.
         """
         rest = [variable for stage in self.stages for variable in stage.non_trainable_variables]
-        return {"weight": self.trainable, "optimizer": self.optimizer_variables(), "rest": rest}
+        # Every stage's optimiser counts its steps, which Adam's bias correction goes by.
+        optimizers = [variable for optimizer in self.optimizers for variable in optimizer.variables]
+        return {"weight": self.trainable, "optimizer": optimizers, "rest": rest}
 
 
 def values(variables: dict[str, list[Any]]) -> dict[str, np.ndarray]:

@@ -47,7 +47,7 @@ def hold_stage(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Lends worker 0 this process's devices, until its report is there.
+    """Lends worker 0 this process's devices, until its report is there: not that of an earlier try.
 
     Args:
         training: what is trained.
@@ -62,6 +62,7 @@ def hold_stage(
     import tensorflow as tf
 
     output = open_store(training.output)
+    left = _report(output)
     output.write(keys.stage(role.rank), f'{{"process": "{process}"}}\n'.encode())
     cluster.start_runtime(training.threads)
     config = tf.compat.v1.ConfigProto(
@@ -86,12 +87,20 @@ def hold_stage(
         flush=True,
     )
     last = clock() + training.start_seconds
-    while not output.exists(keys.worker(0)):
+    while (report := _report(output)) is None or report == left:
         if reaches(role.addresses[0]):
             last = clock() + LOST_SECONDS
         elif clock() > last:
             raise PeerLostError(f"worker 0 at {role.addresses[0]} is not there any more")
         sleep(0.5)
+
+
+def _report(output: Store) -> bytes | None:
+    """What worker 0 has to say, if it has."""
+    try:
+        return output.read(keys.worker(0))
+    except MissingObjectError:
+        return None
 
 
 def reaches(address: str) -> bool:

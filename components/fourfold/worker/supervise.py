@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from fourfold.contract import events, exits, lifetime, plan as plans
 from fourfold.contract.errors import FourfoldError, InvalidInputError
 from fourfold.contract.records import Training
-from fourfold.worker import cluster
+from fourfold.worker import checkpoint, cluster
 
 TAIL = 20
 """Lines of a failed worker that are told."""
@@ -106,6 +106,9 @@ def run(training: Training, workers: Roles, abandoned: Callable[[], bool] = lamb
     parent = os.getppid()
     plan = plans.of(training)
     if workers.in_pod:
+        if checkpoint.is_done(training, plan, workers.roles[0].rank):
+            print(f"{training.scenario}: all was done before this process was started again", flush=True)
+            return exits.OK
         group = workers.roles[0].in_group(plan)
         unknown = cluster.wait_for_names(group, training.start_seconds)
         if unknown:

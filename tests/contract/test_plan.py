@@ -106,7 +106,9 @@ def test_the_table_has_each_name_once_and_a_meaning_beside_it():
 @pytest.mark.parametrize("row", plans.SCENARIOS, ids=lambda row: row.name)
 def test_a_row_does_not_contradict_itself(row):
     assert (row.merged == "nothing") == (row.when == "never")
-    assert row.exchanges == (row.when == "every_step")
+    assert row.exchanges == (row.when in ("every_step", "every_round"))
+    assert row.in_rounds == (row.exchanges and row.merged == "weights")
+    assert row.votes == (row.merged == "predictions") == (row.when == "when_scoring")
     assert row.merges_after_training == (row.when == "once")
     assert row.splits_data == (row.data == "shards")
     assert not (row.model == "one" and row.exchanges and not row.splits_model)

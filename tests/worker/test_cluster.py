@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -101,6 +102,48 @@ def test_ports_are_held_and_all_different():
     for sock in held:
         sock.close()
     assert len(ports) == 8
+
+
+class AskedError(Exception):
+    """What a strategy was asked for."""
+
+
+@pytest.mark.parametrize("gpus", [0, 1, 4])
+def test_of_a_worker_s_gpus_the_strategy_is_given_one_and_the_stages_have_the_others(monkeypatch, gpus):
+    import tensorflow as tf
+
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["gpu"] * gpus)
+    role = cluster.Role(1, ("a:1", "b:2"))
+    found = cluster.resolver(role)
+    assert found.num_accelerators() == {"GPU": min(1, gpus)}
+    assert (found.task_type, found.task_id) == ("worker", 1)
+    assert found.cluster_spec().as_dict() == {"worker": ["a:1", "b:2"]}
+    # The strategy counts all GPUs itself where it is given its own resolver, and asks any other.
+    own = tf.distribute.cluster_resolver.TFConfigClusterResolver
+    assert not isinstance(found, own)
+
+
+@pytest.mark.parametrize("one_device", [True, False])
+def test_several_workers_have_a_strategy_of_several_and_one_has_one_over_its_devices(monkeypatch, one_device):
+    import tensorflow as tf
+
+    def several(cluster_resolver, communication_options):
+        raise AskedError("several", cluster_resolver is not None)
+
+    def one(devices):
+        raise AskedError("one", devices)
+
+    gpus = [types.SimpleNamespace(name=f"GPU:{number}") for number in range(3)]
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: gpus)
+    monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", several)
+    monkeypatch.setattr(tf.distribute, "MirroredStrategy", one)
+    monkeypatch.setattr(os, "environ", {**os.environ})
+    with pytest.raises(AskedError) as asked:
+        cluster.make_strategy(cluster.Role(0, ("a:1", "b:2")), one_device)
+    assert asked.value.args == ("several", one_device)
+    with pytest.raises(AskedError) as asked:
+        cluster.make_strategy(cluster.Role(0, ("a:1",)), one_device)
+    assert asked.value.args == ("one", ["GPU:0"] if one_device else ["GPU:0", "GPU:1", "GPU:2"])
 
 
 def test_a_strategy_can_be_made_after_all_modules_are_imported():

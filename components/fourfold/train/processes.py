@@ -1,5 +1,6 @@
 """Starts a training's workers as processes of this machine, talking over loopback."""
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -110,5 +111,10 @@ def _ask(training: Training) -> Iterator[str] | None:
 
 
 def _lines(connection: socket.socket) -> Iterator[str]:
-    with connection, connection.makefile("r", encoding="utf-8", errors="replace") as file:
+    with (
+        connection,
+        connection.makefile("r", encoding="utf-8", errors="replace") as file,
+        # A server that is gone has no more to say; that no exit code came says so.
+        contextlib.suppress(ConnectionError),
+    ):
         yield from file

@@ -40,7 +40,7 @@ def train(training: Training, role: cluster.Role, process: str) -> None:
     # What an earlier try left must not be taken for this one's; peers meet after this.
     for worker in plan.workers_of(role.rank):
         open_store(training.output).delete(keys.worker(worker))
-    devices = cluster.start_runtime(training.threads, plan.stages)
+    devices = cluster.start_runtime(training.threads, 1 if plan.stage_a_process else plan.stages)
     if training.debug:
         tf.config.run_functions_eagerly(True)
         strategy, devices = tf.distribute.get_strategy(), [devices[0]] * plan.stages
@@ -51,14 +51,13 @@ def train(training: Training, role: cluster.Role, process: str) -> None:
         strategy = cluster.make_strategy(role.in_group(plan), one_device)
     tell("started", scenario=training.scenario, worker=role.rank, workers=plan.processes, process=process)
     for worker in plan.workers_of(role.rank):
-        _train(training, plan, worker, role.in_group(plan), strategy, devices, process)
+        _train(training, plan, worker, strategy, devices, process)
 
 
 def _train(
     training: Training,
     plan: plans.Plan,
     worker: int,
-    role: cluster.Role,
     strategy: tf.distribute.Strategy,
     devices: list[str],
     process: str,

@@ -89,6 +89,8 @@ def pod_role(training: Training, environ: Mapping[str, str]) -> Roles:
 def preload() -> None:
     """Imports what the workers need, TensorFlow among it, before they are forked."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    # TensorFlow imports Keras, with the backend that a user's environment names, unless it is there already.
+    import fourfold.model.pinned
     import fourfold.worker.loop  # noqa: F401
 
 

@@ -264,7 +264,7 @@ class Trained:
 
     Attributes:
         training: what was asked for.
-        workers: processes used.
+        workers: that trained, each a model or its copy of one.
         stages: parts of the model.
         members: separate models.
         global_batch: rows of one update of one model.

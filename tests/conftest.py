@@ -45,19 +45,27 @@ def make_training(store: Path, tmp_path: Path) -> Callable[..., Training]:
     def make(
         scenario: str, rows: int = 400, split: str = "contiguous", workers: int = 2, **fields
     ) -> Training:
-        prepared = prepared_of(store, rows, split, workers)
-        training = Training(
-            scenario=scenario,
-            workers=workers,
-            store=str(store),
-            fingerprint=prepared.manifest.fingerprint,
-            split=prepared.split.id,
-            output=str(tmp_path / "output"),
-            epochs=1,
+        return training_of(
+            store, tmp_path / "output", scenario, rows, split, workers, **{"epochs": 1, **fields}
         )
-        return replace(training, **fields)
 
     return make
+
+
+def training_of(
+    store: Path, output: Path, scenario: str, rows: int, split: str, workers: int, **fields
+) -> Training:
+    """The record of a training on rows of the sample; its other fields are named."""
+    prepared = prepared_of(store, rows, split, workers)
+    training = Training(
+        scenario=scenario,
+        workers=workers,
+        store=str(store),
+        fingerprint=prepared.manifest.fingerprint,
+        split=prepared.split.id,
+        output=str(output),
+    )
+    return replace(training, **fields)
 
 
 def prepared_of(store: Path, rows: int, split: str, workers: int) -> Prepared:

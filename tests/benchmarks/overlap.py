@@ -17,6 +17,8 @@ import multiprocessing as mp
 import statistics
 import time
 
+from fourfold.page import lanes
+
 MICRO_BATCHES = (1, 2, 4, 8)
 STAGES = 2
 
@@ -65,17 +67,6 @@ def serve(connection, threads: int, rows: int, width: int, layers: int) -> None:
         connection.send((seconds, [(span.stage, span.begin, span.end) for span in spans]))
 
 
-def both(spans: list[tuple[int, float, float]]) -> float:
-    """Share of the time in which any stage was busy that two were."""
-    edges = sorted((t, d) for _, begin, end in spans for t, d in ((begin, 1), (end, -1)))
-    depth, last, one, two = 0, 0.0, 0.0, 0.0
-    for when, change in edges:
-        one += (when - last) * (depth >= 1)
-        two += (when - last) * (depth >= 2)
-        depth, last = depth + change, when
-    return two / one if one else 0.0
-
-
 def main() -> None:
     """Runs the benchmark."""
     shown = argparse.RawDescriptionHelpFormatter
@@ -117,7 +108,7 @@ def main() -> None:
             if turn:
                 for name, value in found.items():
                     times.setdefault((name, micro_batches), []).append(value)
-                shares.setdefault(micro_batches, []).append(both(spans))
+                shares.setdefault(micro_batches, []).append(lanes.overlap(spans).share)
     for end in ends.values():
         end.send(None)
     print(f"{options.layers} dense layers of {options.width}, {options.rows:,} rows, {STAGES} stages, "

@@ -2,14 +2,13 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fourfold.contract.records import Trained, Training
+from fourfold.contract.records import Trained
 from fourfold.train.step import train
-from tests.conftest import prepared_of
+from tests.conftest import training_of
 
 
 @pytest.fixture(scope="session")
@@ -20,16 +19,8 @@ def once(store: Path, workers: None, tmp_path_factory: pytest.TempPathFactory) -
     def trained(scenario: str, rows: int, split: str = "contiguous", workers: int = 1, **fields) -> Trained:
         key = json.dumps([scenario, rows, split, workers, fields], sort_keys=True)
         if key not in done:
-            prepared = prepared_of(store, rows, split, workers)
-            training = Training(
-                scenario=scenario,
-                workers=workers,
-                store=str(store),
-                fingerprint=prepared.manifest.fingerprint,
-                split=prepared.split.id,
-                output=str(tmp_path_factory.mktemp(scenario)),
-            )
-            done[key] = train(replace(training, **fields))
+            output = tmp_path_factory.mktemp(scenario)
+            done[key] = train(training_of(store, output, scenario, rows, split, workers, **fields))
         return done[key]
 
     return trained

@@ -42,6 +42,8 @@ def test_a_process_a_stage_yields_what_one_process_yields(on_devices, tmp_path, 
     assert yielded(trained) == yielded(on_devices(stages))
     (report,) = trained.reports
     assert trained.processes == stages
+    # What is not seen of the other processes must not look as if their stages had not worked.
+    assert report.busy == []
     pids = [report.process, *report.stage_processes]
     assert len(set(pids)) == stages
     assert pids == [str(pid) for _, pid in sorted(heard.pids().items())]

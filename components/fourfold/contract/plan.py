@@ -223,6 +223,10 @@ PLACEMENTS = ("devices", "pods")
 """Where the stages of a model lie: on devices of its worker, or on a process (a pod) each."""
 
 
+BALANCES = ("parameters", "cost")
+"""What stages balance where nobody says where to cut: trained parameters, or measured time."""
+
+
 def plan(
     name: str,
     workers: int,
@@ -258,7 +262,11 @@ def plan(
     used = {"one": 1, "copies": workers, "separate": members if row.starts_apart else workers}[row.model]
     cut = stages if row.staged else 1
     apart = row.staged and row.model == "one" and placement == "pods" and cut > 1
-    processes = cut if apart else min(member_workers, used) or used if row.starts_apart else used
+    processes = used
+    if apart:
+        processes = cut
+    elif row.starts_apart and member_workers:
+        processes = min(member_workers, used)
     return Plan(
         row,
         workers=used,

@@ -288,6 +288,11 @@ class Trained:
         return 1 + max(report.model for report in self.reports)
 
     @property
+    def pods(self) -> int:
+        """How many processes, or pods, there were."""
+        return self.processes or self.workers
+
+    @property
     def chiefs(self) -> list[WorkerReport]:
         """The report of the first worker of each model, in the order of the models."""
         first = {report.model: report for report in reversed(self.reports)}
@@ -364,6 +369,11 @@ class Evaluation:
     auc: float | None = None
     distances: Distances | None = None
     said: list[str] = field(default_factory=list)
+
+    @property
+    def told(self) -> list[str]:
+        """What a user should know, of the evaluation and of all workers, each sentence once."""
+        return sorted({*self.said, *(said for report in self.trained.reports for said in report.said)})
 
 
 @dataclass(frozen=True)

@@ -42,14 +42,14 @@ def of(starts: Sequence[str], member: int, seed: int) -> Start:
     """
     if not starts:
         raise InvalidInputError(f"starts is empty: name at least one of {', '.join(FAMILIES)}")
-    family, _, own = starts[member % len(starts)].partition(":")
+    said = starts[member % len(starts)]
+    family, colon, own = said.partition(":")
     if family not in FAMILIES:
         raise InvalidInputError(f"unknown start {family!r}: use one of {', '.join(FAMILIES)}")
-    if not own and ":" not in starts[member % len(starts)]:
+    if not colon:
         return Start(family, seed + member)
     if not (own.isascii() and own.isdigit()) or int(own) >= 2**31:
         raise InvalidInputError(
-            f"the seed of the start {starts[member % len(starts)]!r} must be a whole number from 0 on, "
-            f"below 2^31, such as {family}:7"
+            f"the seed of the start {said!r} must be a whole number from 0 on, below 2^31, such as {family}:7"
         )
     return Start(family, int(own))

@@ -22,6 +22,8 @@ class Ways:
     debug: bool = False
 
 
+NUMBERS = ("members", "stages", "micro_batches", "local_steps")
+"""Whole numbers of ``records.Training`` that single scenarios read, each an input of its own."""
 FIELDS = tuple(each.name for each in dataclasses.fields(Ways))
 
 

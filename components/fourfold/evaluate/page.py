@@ -21,8 +21,8 @@ def render(evaluation: Evaluation) -> str:
         row=row,
         name=row.name,
         evaluation=evaluation,
-        workers=trained.processes or trained.workers,
-        said=sorted({*evaluation.said, *(said for report in trained.reports for said in report.said)}),
+        workers=trained.pods,
+        said=evaluation.told,
         curves=pictures.curves({row.name: {"models": models}}),
         distances=training_pictures.distances(row.name, apart.steps, apart.pairs, apart.values)
         if apart

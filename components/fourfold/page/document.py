@@ -4,6 +4,8 @@ from typing import Any
 
 import jinja2
 
+from fourfold.page.numbers import nats, percent
+
 
 def render(package: str, template: str, **values: Any) -> str:
     """A page.
@@ -25,13 +27,3 @@ def render(package: str, template: str, **values: Any) -> str:
     environment.filters["nats"] = nats
     environment.filters["digits"] = lambda value: f"{value:,}"
     return environment.get_template(template).render(**values)
-
-
-def percent(share: float | None) -> str:
-    """A share, 0 to 1, as people read it; None stands for what is no number."""
-    return "not a number" if share is None else f"{100 * share:.2f} %"
-
-
-def nats(loss: float | None) -> str:
-    """A loss as people read it; None stands for what is no number."""
-    return "not a number" if loss is None else f"{loss:.4f}"

@@ -3,13 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fourfold.contract import events
+from fourfold.contract import events, ways
 from fourfold.contract.again import again
 from fourfold.contract.strict import to_json
 from fourfold.contract.whole import whole
 from fourfold.store.folder import write_file
-
-WAYS = ("members", "stages", "micro_batches", "local_steps")
 
 
 def run(
@@ -27,7 +25,7 @@ def run(
 ) -> None:
     """The component's body; arguments as in ``component``."""
     with events.step("report", code):
-        names = ("rows", "holdout", "workers", "epochs", "batch", "seed", *WAYS)
+        names = ("rows", "holdout", "workers", "epochs", "batch", "seed", *ways.NUMBERS)
         known = {name: arguments[name] for name in names if name in arguments}
         arguments = {**arguments, **dict(zip(known, whole(**known), strict=True))}
         from fourfold.report import summary

@@ -95,7 +95,7 @@ def _scenario(evaluation: Evaluation) -> dict[str, Any]:
         "accuracy": evaluation.accuracy,
         "loss": evaluation.loss,
         "epochs": [_epoch(_over_models(chiefs, index)) for index in range(trained.training.epochs)],
-        "workers": trained.processes or trained.workers,
+        "workers": trained.pods,
         "stages": trained.stages,
         "members": trained.members,
         "cut": reports[0].cut,
@@ -127,7 +127,7 @@ def _scenario(evaluation: Evaluation) -> dict[str, Any]:
         "busy": [asdict(busy) for busy in chiefs[0].busy],
         "overlap": _overlap(chiefs[0]),
         "resumed": chiefs[0].resumed,
-        "said": sorted({*evaluation.said, *(sentence for report in reports for sentence in report.said)}),
+        "said": evaluation.told,
     }
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fourfold.page.document import nats, percent
+from fourfold.page.numbers import nats, percent
 from fourfold.report.results import REFERENCES
 
 

@@ -14,7 +14,6 @@ from fourfold.train import processes
 
 OPTIMIZERS = ("adam", "sgd", "momentum")
 """What ``model.network.optimizer`` knows; written again since this step needs no TensorFlow, tested equal."""
-BALANCES = ("parameters", "cost")
 
 
 Launch = Callable[[Training, Callable[[], None]], None]
@@ -110,8 +109,10 @@ def check(training: Training) -> None:
     ):
         if not 0 <= value < below:
             raise InvalidInputError(f"{name} must be from 0 to below {below:g}, got {value}")
-    if training.balance not in BALANCES:
-        raise InvalidInputError(f"unknown balance {training.balance!r}: use one of {', '.join(BALANCES)}")
+    if training.balance not in plans.BALANCES:
+        raise InvalidInputError(
+            f"unknown balance {training.balance!r}: use one of {', '.join(plans.BALANCES)}"
+        )
     if plan.scenario.splits_model and training.micro_batches > training.batch:
         raise InvalidInputError(
             f"micro-batches must not be more than batch, {training.batch} rows; got {training.micro_batches}"

@@ -8,7 +8,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from fourfold.contract.errors import InvalidInputError
@@ -158,11 +158,6 @@ def hold_ports(count: int) -> list[socket.socket]:
     return held
 
 
-def environment(role: Role) -> Mapping[str, str]:
-    """The environment that TensorFlow must find before it starts in this worker."""
-    return {"TF_CONFIG": role.tf_config(), "TF_GRPC_REUSE_PORT": "true"}
-
-
 def start_runtime(threads: int, stages: int = 1) -> list[str]:
     """Sets TensorFlow's runtime up, which must not have started yet.
 
@@ -222,9 +217,7 @@ def make_strategy(role: Role, one_device: bool = False):
     if role.world == 1:
         devices = [device.name for device in tf.config.list_logical_devices("GPU")] or ["CPU:0"]
         return tf.distribute.MirroredStrategy(devices[:1] if one_device else devices)
-    os.environ.update(environment(role))
-    if not os.environ["TF_CONFIG"]:
-        del os.environ["TF_CONFIG"]
+    os.environ["TF_CONFIG"] = role.tf_config()
     kinds = tf.distribute.experimental.CommunicationImplementation
     # RING fixes the order of the sums; AUTO may pick another, with other last bits, at each step.
     options = tf.distribute.experimental.CommunicationOptions(

@@ -106,11 +106,7 @@ class Epochs:
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """The state that a restart needs: what all copies share, and what is this worker's own."""
-        found = self.built.saved()
-        shared, own = {"weight": found["weight"]}, {"rest": found["rest"]}
-        (own if self.rounds else shared)["optimizer"] = found["optimizer"]
-        if self.rounds:
-            shared["velocity"] = [self.rounds.velocity]
+        shared, own = self._variables()
         probed = self.probes.state() if self.probes else {}
         return parts.values(shared), {**parts.values(own), **{f"probe/{k}": v for k, v in probed.items()}}
 
@@ -118,16 +114,23 @@ class Epochs:
         self, report: WorkerReport, shared: dict[str, np.ndarray], own: dict[str, np.ndarray]
     ) -> None:
         """Goes on from a state as of ``state``."""
-        variables = self.built.saved()
-        if self.rounds:
-            variables["velocity"] = [self.rounds.velocity]
-        parts.restore(variables, {**shared, **own})
+        of_all, of_this = self._variables()
+        parts.restore({**of_all, **of_this}, {**shared, **own})
         if self.rounds:
             self.rounds.start()
         if self.probes:
             self.probes.restore({name: own[f"probe/{name}"] for name in ("steps", "features")})
         self.taken = len(report.epochs) * self.shard.steps
         self.distance, self.drift = report.distance or 0.0, report.drift or 0.0
+
+    def _variables(self) -> tuple[dict[str, list], dict[str, list]]:
+        """The variables of that state by kind: shared, and this worker's own."""
+        found = self.built.saved()
+        shared, own = {"weight": found["weight"]}, {"rest": found["rest"]}
+        (own if self.rounds else shared)["optimizer"] = found["optimizer"]
+        if self.rounds:
+            shared["velocity"] = [self.rounds.velocity]
+        return shared, own
 
     def _rounds(self) -> list[tuple[int, int]]:
         """First and last (excluded) step of each round; one, where nothing is merged in rounds."""
@@ -186,8 +189,6 @@ class Epochs:
         losses.extend(taken.losses.tolist())
         # All workers' steps must fall into the same calls: the next goes by everybody's pace.
         self.pace_of_all, self.pace = taken.pace, seconds / len(totals)
-        if self.rounds:
-            self.pace_of_all = self.pace
         self.distance = max(self.distance, taken.distance)
         self.drift = max(self.drift, taken.drift)
 
@@ -222,7 +223,9 @@ class Epochs:
         return (self.training.epochs - 1) * self.shard.steps + min(1, self.shard.steps - 1)
 
     def _is_watched(self, step: int) -> bool:
-        if self.training.debug or self.group.rank or not self.plan.scenario.splits_model:
+        plan = self.plan
+        if self.training.debug or self.group.rank or not plan.scenario.splits_model or plan.stage_a_process:
+            # Of stages on other processes nothing is seen here, which would look as if they had not worked.
             return False
         return step == self._watched
 

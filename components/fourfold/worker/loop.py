@@ -49,7 +49,9 @@ def train(training: Training, role: cluster.Role, process: str) -> None:
     else:
         one_device = plan.scenario.splits_model or plan.scenario.in_rounds
         strategy = cluster.make_strategy(role.in_group(plan), one_device)
-    tell("started", scenario=training.scenario, worker=role.rank, workers=plan.processes, process=process)
+    events.tell(
+        "started", scenario=training.scenario, worker=role.rank, workers=plan.processes, process=process
+    )
     for worker in plan.workers_of(role.rank):
         _train(training, plan, worker, strategy, devices, process)
 
@@ -99,7 +101,7 @@ def _train(
         said=words.before(training, plan, cutting.said(built.whole), devices) if group.rank == 0 else [],
     )
     saved = Checkpoints(output, training, report.model, workers, worker, steps.sum_over_group)
-    story = Epochs(training, plan, shard, built, steps, group, rounds, probes, tell)
+    story = Epochs(training, plan, shard, built, steps, group, rounds, probes, events.tell)
     if (found := saved.resume()) is not None:
         before, shared, own = found
         report = replace(before, process=process, resumed=[*before.resumed, len(before.epochs)])
@@ -140,19 +142,13 @@ def peak_memory() -> int:
     return found if sys.platform == "darwin" else found * 1024
 
 
-def tell(kind: str, **fields) -> None:
-    """Tells the launcher an event."""
-    sys.stdout.write(events.encode(kind, **fields) + "\n")
-    sys.stdout.flush()
-
-
 def _say(training: Training, sentence: str) -> None:
-    tell("said", scenario=training.scenario, message=sentence)
+    events.tell("said", scenario=training.scenario, message=sentence)
 
 
 def _tell_epoch(training: Training, plan: plans.Plan, report: WorkerReport) -> None:
     last = report.epochs[-1]
-    tell(
+    events.tell(
         "epoch",
         scenario=training.scenario,
         model=report.model,

@@ -62,6 +62,16 @@ class Parts:
                 x = stage(x, training=False)
         return x
 
+    def flat(self) -> tf.Tensor:
+        """The trained weights as one vector, float32 [n]."""
+        return tf.concat([tf.reshape(tf.cast(v.value, tf.float32), [-1]) for v in self.trainable], axis=0)
+
+    def assign_flat(self, vector: tf.Tensor) -> None:
+        """Sets the trained weights to those of a vector as of ``flat``."""
+        sizes = [int(np.prod(variable.shape)) for variable in self.trainable]
+        for variable, value in zip(self.trainable, tf.split(vector, sizes), strict=True):
+            variable.assign(tf.cast(tf.reshape(value, variable.shape), variable.dtype))
+
     def pull(self) -> keras.Model:
         """The whole model with the weights that are trained."""
         if self.stages[0] is not self.whole:

@@ -1,5 +1,6 @@
 """Stages on processes of their own: worker 0 computes on all, the others lend it their devices."""
 
+import json
 import socket
 import time
 from collections.abc import Callable
@@ -7,6 +8,7 @@ from collections.abc import Callable
 from fourfold.contract import events, keys
 from fourfold.contract.errors import MissingObjectError, PeerLostError
 from fourfold.contract.records import Training
+from fourfold.contract.strict import to_json
 from fourfold.store.objects import Store, open_store
 from fourfold.worker import cluster
 
@@ -62,8 +64,8 @@ def hold_stage(
     import tensorflow as tf
 
     output = open_store(training.output)
-    left = _report(output)
-    output.write(keys.stage(role.rank), f'{{"process": "{process}"}}\n'.encode())
+    left = _read(output, keys.worker(0))
+    output.write(keys.stage(role.rank), to_json({"process": process}))
     cluster.start_runtime(training.threads)
     config = tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=training.threads, inter_op_parallelism_threads=training.threads
@@ -76,18 +78,9 @@ def hold_stage(
         config=config,
     )
     assert server.target
-    print(
-        events.encode(
-            "started",
-            scenario=training.scenario,
-            worker=role.rank,
-            workers=role.world,
-            process=process,
-        ),
-        flush=True,
-    )
+    events.tell("started", scenario=training.scenario, worker=role.rank, workers=role.world, process=process)
     last = clock() + training.start_seconds
-    while (report := _report(output)) is None or report == left:
+    while (report := _read(output, keys.worker(0))) is None or report == left:
         if reaches(role.addresses[0]):
             last = clock() + LOST_SECONDS
         elif clock() > last:
@@ -95,10 +88,10 @@ def hold_stage(
         sleep(0.5)
 
 
-def _report(output: Store) -> bytes | None:
-    """What worker 0 has to say, if it has."""
+def _read(output: Store, key: str) -> bytes | None:
+    """The bytes of an object, if it is there."""
     try:
-        return output.read(keys.worker(0))
+        return output.read(key)
     except MissingObjectError:
         return None
 
@@ -115,12 +108,5 @@ def reaches(address: str) -> bool:
 
 def names(output: Store, stages: int) -> list[str]:
     """What the processes are called that hold the stages after the first."""
-    import json
-
-    found = []
-    for stage in range(1, stages):
-        try:
-            found.append(json.loads(output.read(keys.stage(stage)))["process"])
-        except MissingObjectError:
-            found.append("?")
-    return found
+    found = (_read(output, keys.stage(stage)) for stage in range(1, stages))
+    return [json.loads(said)["process"] if said else "?" for said in found]

@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from fourfold.worker import exchange
 from fourfold.worker.parts import Parts
-from fourfold.worker.steps import flat
 
 
 class Rounds:
@@ -23,9 +22,8 @@ class Rounds:
 
     def __init__(self, strategy: tf.distribute.Strategy, parts: Parts, momentum: float):
         self._strategy, self._parts, self._momentum = strategy, parts, momentum
-        self.anchor = tf.Variable(flat(parts), trainable=False)
+        self.anchor = tf.Variable(parts.flat(), trainable=False)
         self.velocity = tf.Variable(tf.zeros_like(self.anchor), trainable=False)
-        self._shapes = [tuple(variable.shape) for variable in parts.trainable]
         self._sum = exchange.fastest(strategy.num_replicas_in_sync, local=1)
         self._run = tf.function(self._merge, autograph=False, input_signature=[tf.TensorSpec([], tf.float32)])
 
@@ -43,10 +41,10 @@ class Rounds:
 
     def start(self) -> None:
         """Takes the weights as they are for the start of the first round."""
-        self.anchor.assign(flat(self._parts))
+        self.anchor.assign(self._parts.flat())
 
     def _merge(self, share):
-        own = flat(self._parts)
+        own = self._parts.flat()
         # The changes are averaged, not the weights: they are small, so less is lost in rounding.
         change = (own - self.anchor) * share
         if self._strategy.num_replicas_in_sync > 1:
@@ -56,9 +54,6 @@ class Rounds:
             change += self._momentum * self.velocity
             self.velocity.assign(change)
         merged = self.anchor + change
-        sizes = [tf.size(variable.value) for variable in self._parts.trainable]
-        values = tf.split(merged, sizes)
-        for variable, value, shape in zip(self._parts.trainable, values, self._shapes, strict=True):
-            variable.assign(tf.cast(tf.reshape(value, shape), variable.dtype))
+        self._parts.assign_flat(merged)
         self.anchor.assign(merged)
         return tf.norm(own - merged)

@@ -68,5 +68,5 @@ def _answer(connection: socket.socket) -> int:
         print(f"fourfold: {error}", flush=True)
         code = exits.INVALID_INPUT
     with contextlib.suppress(OSError):
-        print(events.encode("exit", code=code), flush=True)
+        events.tell("exit", code=code)
     return code

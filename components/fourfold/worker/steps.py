@@ -259,14 +259,11 @@ class Steps:
         """Sets worker 0's weights in every worker, and measures how far apart they were, and are."""
         if not self._group.copies_back or self._alone:
             return distance, drift
-        before = flat(self._parts)
+        before = self._parts.flat()
         share = before if self._group.rank == 0 else tf.zeros_like(before)
         of_first = self._first(self._strategy.run(lambda: self._reduce_weights(tf.identity(share))))
-        for variable, value, shape in zip(
-            self._parts.trainable, tf.split(of_first, self._sizes), self._shapes, strict=True
-        ):
-            variable.assign(tf.cast(tf.reshape(value, shape), variable.dtype))
-        after = flat(self._parts)
+        self._parts.assign_flat(of_first)
+        after = self._parts.flat()
         return tf.maximum(distance, tf.norm(after - of_first)), tf.maximum(drift, tf.norm(before - of_first))
 
     def _flat_gradients(self, x, y, pace):
@@ -287,10 +284,3 @@ class Steps:
     def _measure_rows(self, x, y):
         logits = self._parts.forward(x)
         return tf.reduce_sum(tf.cast(tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), y), tf.int32))
-
-
-def flat(parts: Parts) -> tf.Tensor:
-    """The trained weights as one vector, float32 [n]."""
-    return tf.concat(
-        [tf.reshape(tf.cast(variable.value, tf.float32), [-1]) for variable in parts.trainable], axis=0
-    )

@@ -250,7 +250,7 @@ class _Watch:
 
 
 def _tell_failure(training: Training, message: str) -> None:
-    print(events.encode("worker-failed", scenario=training.scenario, message=message), flush=True)
+    events.tell("worker-failed", scenario=training.scenario, message=message)
 
 
 def _fork(training: Training, role: cluster.Role, in_pod: bool) -> Child:

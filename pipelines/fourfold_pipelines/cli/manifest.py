@@ -104,10 +104,7 @@ def _scenario(name: str, store: str, given: pods.Pods, said: dict[str, Any]) -> 
         output=f"{store.rstrip('/')}/{keys.training(run, name)}",
         **{
             key: arguments[key]
-            for key in (
-                *("epochs", "batch", "optimizer", "learning_rate", "seed"),
-                *("members", "stages", "micro_batches", "local_steps"),
-            )
+            for key in ("epochs", "batch", "optimizer", "learning_rate", "seed", *ways.NUMBERS)
         },
         **ways.read(arguments["ways"]),
     )

@@ -53,7 +53,7 @@ EXPERIMENT = (
     click.option("--cut", default="", metavar="LIST",
                  help="pipeline, hybrid: layers after which the model is cut, such as flatten. "
                  "[default: so that stages balance]"),
-    click.option("--balance", type=click.Choice(["parameters", "cost"]), default="parameters",
+    click.option("--balance", type=click.Choice(plans.BALANCES), default="parameters",
                  show_default=True, help="pipeline, hybrid: what stages balance; cost is measured."),
     click.option("--placement", type=click.Choice(plans.PLACEMENTS), default="devices", show_default=True,
                  help="pipeline: stages on devices of one worker, or on a process, or pod, each."),

@@ -41,7 +41,7 @@ from fourfold_pipelines.cli.place import PLACES, Place, place
               help="Where the workers run: as processes here, or as TFJobs on a cluster.")  # fmt: skip
 @click.option("--debug", is_flag=True,
               help="One worker on one device, outside any strategy, step by step in Python: for looking at "
-              "what a model does. Implies --workers 1 --member-workers 1.")  # fmt: skip
+              "what a model does. Implies --workers 1, and all members in that one.")  # fmt: skip
 @options.with_options(options.PODS)
 def run_command(
     debug: bool,
@@ -98,7 +98,7 @@ def _debugged(said: dict[str, Any]) -> dict[str, Any]:
     source = click.get_current_context().get_parameter_source("workers")
     if said["workers"] > 1 and source is not None and source.name != "DEFAULT":
         raise InvalidInputError(f"--debug trains with one worker: leave out --workers {said['workers']}")
-    return {**said, "workers": 1, "member_workers": 1, "placement": "devices", "debug": True}
+    return {**said, "workers": 1, "debug": True}
 
 
 def _run(folder: Path, settings: Mapping[str, Any], where: Place, run: str) -> int:

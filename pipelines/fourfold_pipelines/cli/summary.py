@@ -8,6 +8,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from fourfold.page.numbers import nats, percent
+
 
 def show(folder: Path, stored: str | None = None) -> None:
     """Prints a run's results, and where its report is.
@@ -74,13 +76,3 @@ def _merges(results: dict[str, Any]) -> Table:
         if score:
             table.add_row(f"({name})", percent(score["accuracy"]), nats(score["loss"]))
     return table
-
-
-def percent(value: float | None) -> str:
-    """An accuracy for people."""
-    return "not a number" if value is None else f"{100 * value:.2f} %"
-
-
-def nats(value: float | None) -> str:
-    """A loss for people."""
-    return "not a number" if value is None else f"{value:.4f}"

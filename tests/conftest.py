@@ -45,15 +45,14 @@ def make_training(store: Path, tmp_path: Path) -> Callable[..., Training]:
     def make(
         scenario: str, rows: int = 400, split: str = "contiguous", workers: int = 2, **fields
     ) -> Training:
-        return training_of(
-            store, tmp_path / "output", scenario, rows, split, workers, **{"epochs": 1, **fields}
-        )
+        output = fields.pop("output", tmp_path / "output")
+        return training_of(store, output, scenario, rows, split, workers, **{"epochs": 1, **fields})
 
     return make
 
 
 def training_of(
-    store: Path, output: Path, scenario: str, rows: int, split: str, workers: int, **fields
+    store: Path, output: Path | str, scenario: str, rows: int, split: str, workers: int, **fields
 ) -> Training:
     """The record of a training on rows of the sample; its other fields are named."""
     prepared = prepared_of(store, rows, split, workers)

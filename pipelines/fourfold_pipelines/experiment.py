@@ -65,6 +65,7 @@ def build(chosen: Chosen) -> Any:
         micro_batches: int = 4,
         local_steps: int = 0,
         ways: str = "{}",
+        cache: str = "{}",
     ):
         """Trains one model every way to split the work, and compares.
 
@@ -87,11 +88,13 @@ def build(chosen: Chosen) -> Any:
             local_steps: of each round of federated; 0 for one epoch.
             ways: seldom changed, a JSON object: starts, member_workers, cut, balance, placement,
                 server_momentum, proximal.
+            cache: how ready batches are kept and read, a JSON object: dtype, batch_rows, order, window,
+                ahead, ram, disk.
         """
         with ending(chosen):
             prepared = prepare(
                 store=store, data=data, rows=rows, holdout=holdout, split=split, workers=workers, seed=seed,
-                code=images.code(),
+                cache=cache, code=images.code(),
             )  # fmt: skip
             give(prepared, "prepare", chosen)
             compared = every_way(
@@ -114,6 +117,7 @@ def build(chosen: Chosen) -> Any:
                 micro_batches=micro_batches,
                 local_steps=local_steps,
                 ways=ways,
+                cache=cache,
             ).set_display_name("Every way")
         if not chosen.in_kubeflow:
             return Outputs(**{name: compared.outputs[name] for name in Outputs._fields})
@@ -164,6 +168,7 @@ def _every_way(chosen: Chosen) -> Any:
         micro_batches: int,
         local_steps: int,
         ways: str,
+        cache: str,
     ) -> Outputs:
         """Trains one model every way on data that is prepared, and compares; as in ``experiment``."""
         with dsl.ParallelFor(items=scenarios, parallelism=1, name="each scenario") as scenario:
@@ -171,7 +176,7 @@ def _every_way(chosen: Chosen) -> Any:
                 store=store, fingerprint=fingerprint, split_id=split_id, scenario=scenario, workers=workers,
                 epochs=epochs, batch=batch, optimizer=optimizer, learning_rate=learning_rate, seed=seed,
                 members=members, stages=stages, micro_batches=micro_batches, local_steps=local_steps,
-                ways=ways, pods=chosen.pods, code=code,
+                ways=ways, cache=cache, pods=chosen.pods, code=code,
             )  # fmt: skip
             give(trained, "train", chosen)
             evaluated = evaluate(
@@ -186,7 +191,8 @@ def _every_way(chosen: Chosen) -> Any:
             store=store, fingerprint=fingerprint, split_id=split_id, data=data, rows=rows, holdout=holdout,
             split=split, scenarios=scenarios, workers=workers, epochs=epochs, batch=batch,
             optimizer=optimizer, learning_rate=learning_rate, seed=seed, members=members, stages=stages,
-            micro_batches=micro_batches, local_steps=local_steps, ways=ways, pods=chosen.pods, code=code,
+            micro_batches=micro_batches, local_steps=local_steps, ways=ways, cache=cache,
+            pods=chosen.pods, code=code,
             evaluations=dsl.Collected(evaluated.outputs["evaluation"]), merged=merged.outputs["merged"],
         )  # fmt: skip
         give(reported, "report", chosen)

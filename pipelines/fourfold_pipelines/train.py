@@ -47,6 +47,7 @@ def build(chosen: Chosen) -> Any:
         micro_batches: int = 4,
         local_steps: int = 0,
         ways: str = "{}",
+        cache: str = "{}",
     ):
         """Trains one model one way, and evaluates it.
 
@@ -69,12 +70,14 @@ def build(chosen: Chosen) -> Any:
             local_steps: of each round of federated; 0 for one epoch.
             ways: seldom changed, a JSON object: starts, member_workers, cut, balance, placement,
                 server_momentum, proximal.
+            cache: how ready batches are kept and read, a JSON object: dtype, batch_rows, order, window,
+                ahead, ram, disk.
         """
         code = images.code()
         with ending(chosen):
             prepared = prepare(
                 store=store, data=data, rows=rows, holdout=holdout, split=split, workers=workers, seed=seed,
-                code=code,
+                cache=cache, code=code,
             )  # fmt: skip
             give(prepared, "prepare", chosen)
             fingerprint = prepared.outputs["fingerprint"]
@@ -82,7 +85,8 @@ def build(chosen: Chosen) -> Any:
                 store=store, fingerprint=fingerprint, split_id=prepared.outputs["split_id"],
                 scenario=scenario, workers=workers, epochs=epochs, batch=batch, optimizer=optimizer,
                 learning_rate=learning_rate, seed=seed, members=members, stages=stages,
-                micro_batches=micro_batches, local_steps=local_steps, ways=ways, pods=chosen.pods, code=code,
+                micro_batches=micro_batches, local_steps=local_steps, ways=ways, cache=cache,
+                pods=chosen.pods, code=code,
             )  # fmt: skip
             give(trained, "train", chosen)
             evaluated = evaluate(

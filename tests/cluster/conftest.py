@@ -22,7 +22,7 @@ from tests.conftest import NAMESPACE, kubectl
 
 PROGRAM = Path(__file__).with_name("launcher_program.py")
 STORE = "s3://fourfold-tests"
-WAYS = {"members": 3, "stages": 2, "micro_batches": 4, "local_steps": 0, "ways": "{}"}
+WAYS = {"members": 3, "stages": 2, "micro_batches": 4, "local_steps": 0, "ways": "{}", "cache": "{}"}
 
 
 @pytest.fixture(scope="session")

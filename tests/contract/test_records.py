@@ -2,20 +2,22 @@
 
 import json
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from fourfold.contract import records, strict
+from fourfold.contract import caching, datasets, records, strict
 from fourfold.contract.errors import DamagedObjectError
 from fourfold.contract.records import Epoch, Training
 from fourfold.contract.strict import from_json, to_json
 
 KINDS = [
-    records.CachedBatch,
-    records.DatasetManifest,
-    records.Split,
+    datasets.Part,
+    datasets.DatasetManifest,
+    datasets.Split,
+    datasets.Lease,
+    caching.Caching,
     records.Training,
     records.Epoch,
     records.WorkerReport,
@@ -118,12 +120,12 @@ def test_what_is_no_json_object_is_refused(text):
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
-    [({"sha256": []}, "sha256: expected dict"), ({"classes": {"0": 1}}, "classes: expected list")],
+    [({"parts": []}, "parts: expected dict"), ({"shape": {"0": 1}}, "shape: expected list")],
 )
 def test_a_list_is_no_dict_and_a_dict_no_list(changes, expected):
-    batch = {"index": 0, "rows": 1, "bytes": 9, "sha256": {"x": "ab"}, "classes": [1]}
+    whole = datasets.DatasetManifest(2, "f", "s", "", "", "float32", [1], ["a"], 100, {})
     with pytest.raises(DamagedObjectError, match=expected):
-        from_json(records.CachedBatch, json.dumps({**batch, **changes}))
+        from_json(datasets.DatasetManifest, json.dumps({**asdict(whole), **changes}))
 
 
 def test_an_optional_number_may_be_null_and_a_flag_must_be_a_flag():
@@ -140,21 +142,3 @@ def test_an_optional_number_may_be_null_and_a_flag_must_be_a_flag():
 
 def test_finite_gives_none_for_what_json_cannot_say():
     assert [strict.finite(value) for value in (1, 0.5, math.nan, math.inf)] == [1.0, 0.5, None, None]
-
-
-def test_rows_and_classes_of_a_part_are_summed_over_its_batches():
-    batches = [records.CachedBatch(i, rows, 1, {}, [rows - 1, 1]) for i, rows in enumerate((100, 100, 40))]
-    manifest = records.DatasetManifest(
-        format=1,
-        fingerprint="f",
-        source="s",
-        source_sha256="",
-        normalisation="",
-        dtype="float32",
-        shape=[1],
-        class_names=["a", "b"],
-        rows_per_batch=100,
-        parts={"train": batches, "test": []},
-    )
-    assert (manifest.rows("train"), manifest.classes("train")) == (240, [237, 3])
-    assert (manifest.rows("test"), manifest.classes("test")) == (0, [0, 0])

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fourfold.cache import dataset
 from fourfold.contract import keys
 from fourfold.contract.records import Epoch, Evaluation, Trained, Training, WorkerReport
 from fourfold.contract.strict import to_json
 from fourfold.evaluate.step import evaluate
 from fourfold.prepare.step import Prepared, prepare
-from fourfold.store import cache
 from fourfold.store.formats import arrays_to_bytes, sha256
 from fourfold.store.objects import open_store
 
@@ -32,7 +32,7 @@ def prepared(store) -> Prepared:
 @pytest.fixture(scope="module")
 def labels(store, prepared) -> dict[str, np.ndarray]:
     source = open_store(str(store))
-    return {part: cache.read_rows(source, prepared.manifest, part)[1] for part in ("test", "holdout")}
+    return {part: dataset.read_rows(source, prepared.manifest, part)[1] for part in ("test", "holdout")}
 
 
 def scores(labels: dict[str, np.ndarray], right: float, seed: int) -> dict[str, np.ndarray]:

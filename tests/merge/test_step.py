@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 
+from fourfold.cache import dataset, splits
 from fourfold.contract import keys
 from fourfold.contract.errors import DamagedObjectError, InvalidInputError, MissingObjectError
 from fourfold.contract.records import Epoch, Merged, Trained, Training, WorkerReport
@@ -18,7 +19,6 @@ from fourfold.merge.rules import RULES
 from fourfold.merge.step import merge
 from fourfold.model import network, scoring, weights
 from fourfold.prepare.step import Prepared, prepare
-from fourfold.store import cache
 from fourfold.store.objects import open_store
 
 
@@ -36,10 +36,10 @@ def prepared(store) -> Prepared:
 def models(store, prepared) -> list[bytes]:
     """Two models from one start, each trained on its own shard for a moment."""
     source = open_store(str(store))
-    _, shards = cache.read_split(source, prepared.manifest.fingerprint, prepared.split.id)
+    _, shards = splits.read_split(source, prepared.manifest.fingerprint, prepared.split.id)
     trained = []
     for shard in shards:
-        x, y = cache.read_rows(source, prepared.manifest, "train", shard)
+        x, y = dataset.read_rows(source, prepared.manifest, "train", shard)
         model = network.build((28, 28, 1), 10, seed=0)
         model.compile(network.optimizer("adam", 3e-3), keras.losses.SparseCategoricalCrossentropy(True))
         for _ in range(12):
@@ -110,7 +110,7 @@ def test_what_plain_keras_loads_reaches_what_was_reported(done, store, prepared,
         ("test", score.accuracy, score.loss),
         ("holdout", score.holdout_accuracy, score.holdout_loss),
     ):
-        x, y = cache.read_rows(open_store(str(store)), prepared.manifest, part)
+        x, y = dataset.read_rows(open_store(str(store)), prepared.manifest, part)
         logits = model.predict(x, verbose=0)
         assert np.mean(np.argmax(logits, axis=1) == y) == pytest.approx(accuracy)
         losses: Any = keras.losses.sparse_categorical_crossentropy(y, logits, from_logits=True)

@@ -115,6 +115,8 @@ SELDOM = {
     "--member-workers": "one a member", "--starts": "uniform,he_uniform,glorot_uniform",
     "--cut": "so that stages", "--balance": "parameters", "--placement": "devices",
     "--local-steps": "one epoch", "--server-momentum": "0.0", "--proximal": "0.0",
+    "--order": "rows", "--cache-dtype": "float32", "--cached-batch": "100", "--ram": "half of what",
+    "--disk": "10Gi, or 80 %", "--window": "as many as fit", "--ahead": "16",
 }  # fmt: skip
 
 
@@ -147,6 +149,10 @@ def test_help_shows_every_option_with_its_default():
         (("--starts", "he_unifrom"), "unknown start 'he_unifrom'"),
         (("--starts", "he_uniform:x"), "must be a whole number"),
         (("--starts", ","), "starts is empty"),
+        (("--order", "shuffled"), "unknown order 'shuffled': use one of rows, batches, frozen, reverse"),
+        (("--order", "list:"), "unknown order 'list:'"),
+        (("--ram", "much"), "'much' is no number of bytes: give one such as 500M"),
+        (("--disk", "-5"), "'-5' is no number of bytes"),
         (("--stages", "3", "--cut", "flatten"), "--cut names 1 layers, 3 stages have 2 between them"),
         (("--server-momentum", "1"), "'--server-momentum'"),
         (("--proximal", "-1"), "'--proximal'"),

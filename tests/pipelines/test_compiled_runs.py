@@ -188,7 +188,7 @@ def test_the_results_say_with_which_arguments_the_pipeline_ran(ran):
     assert said == {
         "data": "sample", "rows": 200, "holdout": 100, "split": "contiguous", "workers": 2, "epochs": 1,
         "batch": 100, "optimizer": "adam", "learning_rate": 0.001, "seed": 0, "members": 3, "stages": 2,
-        "micro_batches": 4, "local_steps": 0, "ways": "{}",
+        "micro_batches": 4, "local_steps": 0, "ways": "{}", "cache": "{}",
         "scenarios": list(plans.names()),
     }  # fmt: skip
 

@@ -92,7 +92,7 @@ def test_a_component_is_imports_and_one_call(room, function):
 
 def test_kfp_refuses_a_number_that_is_not_whole_when_a_component_is_called():
     fraction: Any = 2.5
-    asked: Any = {"store": "s", "holdout": 10, "workers": 2, "seed": 0, "code": ""}
+    asked: Any = {"store": "s", "holdout": 10, "workers": 2, "seed": 0, "cache": "{}", "code": ""}
     for rows in (float(20), fraction):
         with pytest.raises(InconsistentTypeException, match="'rows'"):
             prepare(data="sample", rows=cast(int, rows), split="contiguous", **asked)
@@ -108,7 +108,8 @@ def test_kfp_refuses_a_number_that_is_not_whole_when_a_component_is_called():
 def prepared(folder: Path, **others: Any) -> Any:
     arguments: dict[str, Any] = {
         "store": str(folder / "store"), "data": "sample", "rows": 20, "holdout": 10, "split": "contiguous",
-        "workers": 2, "seed": 0, "code": "", "dataset_path": str(folder / "dataset"), "metadata": {},
+        "workers": 2, "seed": 0, "cache": "{}", "code": "",
+        "dataset_path": str(folder / "dataset"), "metadata": {},
     }  # fmt: skip
     return prepare_publish.run(**{**arguments, **others})
 
@@ -120,7 +121,7 @@ def trained(folder: Path, **others: Any) -> dict[str, Any]:
         "store": str(folder / "store"), "fingerprint": fingerprint, "split_id": split_id,
         "scenario": scenario, "workers": 2, "epochs": 1, "batch": 10, "optimizer": "adam",
         "learning_rate": 1, "seed": 0, "members": 3, "stages": 2, "micro_batches": 4, "local_steps": 0,
-        "ways": "{}", "pods": "here", "code": "",
+        "ways": "{}", "cache": "{}", "pods": "here", "code": "",
         "output": str(folder / "out"), "uri": "", "metadata": {},
     }  # fmt: skip
     train_publish.run(**{**arguments, **others})
@@ -187,7 +188,7 @@ else:
 local.init(local.SubprocessRunner(use_venv=False), pipeline_root=sys.argv[1] + "/root")
 task = prepare(
     store=sys.argv[1] + "/store", data="sample", rows=20, holdout=10, split="contiguous", workers=2, seed=0,
-    code="",
+    cache="{}", code="",
 )
 names = ("fingerprint", "split_id")
 json.dump([task.outputs[name] for name in names], open(sys.argv[1] + "/outputs.json", "w"))
@@ -207,5 +208,5 @@ json.dump([task.outputs[name] for name in names], open(sys.argv[1] + "/outputs.j
     fingerprint, split_id = json.loads((tmp_path / "outputs.json").read_text())
     folder = tmp_path / "store" / "datasets" / fingerprint
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert sum(batch["rows"] for batch in manifest["parts"]["train"]) == 20
+    assert manifest["parts"]["train"]["rows"] == 20
     assert json.loads((folder / "splits" / f"{split_id}.json").read_text())["sizes"] == [10, 10]

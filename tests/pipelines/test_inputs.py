@@ -17,6 +17,7 @@ SAME = {
     "data": "mnist", "rows": 3000, "holdout": 500, "split": "disjoint", "workers": 3, "epochs": 6,
     "batch": 50, "optimizer": "sgd", "learning_rate": 0.01, "seed": 1, "store": "s3://else/where",
     "members": 4, "stages": 3, "micro_batches": 8, "local_steps": 5, "ways": '{"proximal": 0.1}',
+    "cache": '{"order": "batches"}',
 }  # fmt: skip
 OTHER: dict[str, dict[str, Any]] = {
     "experiment": {**SAME, "scenarios": ["solo"]},
@@ -122,9 +123,10 @@ def test_defaults_are_those_of_the_command(which):
     options = {option.name: option.default for option in run_command.params}
     defaults = compiled(which).defaults
     shared = set(options) & set(defaults) - {"store", "scenarios"}
-    assert shared == set(SAME) - {"store", "ways"}
+    assert shared == set(SAME) - {"store", "ways", "cache"}
     assert {name: defaults[name] for name in shared} == {name: options[name] for name in shared}
-    assert set(defaults) - shared == {"store", "ways", "scenarios" if which == "experiment" else "scenario"}
+    inputs_of_their_own = {"store", "ways", "cache", "scenarios" if which == "experiment" else "scenario"}
+    assert set(defaults) - shared == inputs_of_their_own
     usual = ways.read(defaults["ways"])
     assert {option.name for option in run_command.params if option.name in ways.FIELDS} == set(usual)
     with click.Context(run_command) as context:

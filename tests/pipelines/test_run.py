@@ -43,7 +43,17 @@ def run(tmp_path_factory):
     return run_once
 
 
-MEASURED = ("epochs", "processes", "models", "said", "merge_share", "peak_memory", "busy", "overlap")
+MEASURED = (
+    "epochs",
+    "processes",
+    "models",
+    "said",
+    "merge_share",
+    "peak_memory",
+    "busy",
+    "overlap",
+    "inputs",
+)
 MODELS = {
     "sequential", "data_parallel", "ensemble-0", "ensemble-1", "ensemble-2", "pipeline", "hybrid",
     "solo-0", "solo-1", "federated", "merged-plain_mean", "merged-weighted_mean",

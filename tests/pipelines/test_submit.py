@@ -105,10 +105,17 @@ def test_the_parameters_are_those_of_the_options_each_of_its_kind(kubeflow):
         "optimizer": "adam",
         "learning_rate": 0.001,
         "ways": "{}",
+        "cache": "{}",
         "scenarios": ["solo", "sequential"],
     }
     assert {name: type(found[name]) for name in NUMBERS} == dict.fromkeys(NUMBERS, int)
     assert type(found["learning_rate"]) is float
+
+
+def test_how_rows_are_kept_and_read_is_one_parameter(kubeflow):
+    submit(kubeflow, "--order", "batches", "--ram", "300M", "--disk", "none", "--cache-dtype", "uint8")
+    told = json.loads(parameters(kubeflow)["cache"])
+    assert told == {"order": "batches", "ram": 300_000_000, "disk": -1, "dtype": "uint8"}
 
 
 def test_all_scenarios_run_where_none_is_named(kubeflow):

@@ -7,17 +7,15 @@ from typing import Any
 import pytest
 
 from fourfold.contract import plan as plans
+from fourfold.contract.datasets import DatasetManifest, Part, Split
 from fourfold.contract.records import (
     Busy,
-    CachedBatch,
-    DatasetManifest,
     Distances,
     Epoch,
     Evaluation,
     Merged,
     ModelScore,
     Round,
-    Split,
     Trained,
     Training,
     WorkerReport,
@@ -109,11 +107,11 @@ def evaluation(scenario: str, accuracies: list[float], holdout: list[float], row
 
 @pytest.fixture(scope="session")
 def run() -> Run:
-    batch = CachedBatch(0, 100, 1000, {"x": "1" * 64, "y": "2" * 64}, [60, 40])
+    part = Part(1, 100, 1000, [60, 40], "1" * 64)
     manifest = DatasetManifest(
-        1, "f" * 32, "some pictures", "a" * 64, "x / 255", "float32", [28, 28, 1], ["cat", "dog"], 100,
-        {"train": [batch], "holdout": [replace(batch, rows=50, classes=[25, 25])],
-         "test": [replace(batch, rows=12, classes=[6, 6])]},
+        2, "f" * 32, "some pictures", "a" * 64, "x / 255", "float32", [28, 28, 1], ["cat", "dog"], 100,
+        {"train": part, "holdout": replace(part, rows=50, classes=[25, 25]),
+         "test": replace(part, rows=12, classes=[6, 6])},
     )  # fmt: skip
     return Run(
         evaluations=[

@@ -14,11 +14,11 @@ ADDED = {
     "trained": ("processes",),
     "training": (
         "members", "member_workers", "starts", "stages", "micro_batches", "cut", "balance", "placement",
-        "local_steps", "server_momentum", "proximal", "debug",
+        "local_steps", "server_momentum", "proximal", "debug", "caching",
     ),
     "report": (
         "stage_processes", "cut", "rounds", "probed", "distance", "drift", "bytes_per_step", "merge_share",
-        "peak_memory", "busy", "resumed",
+        "peak_memory", "busy", "resumed", "inputs", "window",
     ),
 }  # fmt: skip
 """Fields that records of the first version do not have."""

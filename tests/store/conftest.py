@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fourfold.contract.records import DatasetManifest
-from fourfold.store import cache
-from fourfold.store.objects import FolderStore, Store
+from fourfold.cache import layout
+from fourfold.contract.datasets import DatasetManifest
+from fourfold.store.objects import FolderStore
 
 Parts = dict[str, tuple[np.ndarray, np.ndarray]]
 
@@ -39,7 +39,7 @@ def describe() -> Callable[[str], DatasetManifest]:
 
     def manifest(fingerprint: str = "f00d") -> DatasetManifest:
         return DatasetManifest(
-            format=cache.FORMAT,
+            format=layout.FORMAT,
             fingerprint=fingerprint,
             source="made up",
             source_sha256="ab",
@@ -52,9 +52,3 @@ def describe() -> Callable[[str], DatasetManifest]:
         )
 
     return manifest
-
-
-@pytest.fixture
-def dataset(objects: Store, parts: Parts, describe: Callable[[], DatasetManifest]) -> DatasetManifest:
-    """The manifest of the data set as it was written to ``objects``."""
-    return cache.write_dataset(objects, describe(), parts)

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fourfold.cache import dataset
 from fourfold.contract.errors import DamagedObjectError, InvalidInputError, MissingObjectError, StoreError
-from fourfold.store import cache, s3
+from fourfold.store import s3
 from fourfold.store.folder import FolderStore
 
 ODD_KEYS = [
@@ -101,6 +102,10 @@ def test_a_listing_has_all_pages_and_stays_within_its_prefix(store):
         store.write(key, b"x")
     assert store.list("train") == store.list("train/") == expected
     assert store.below("train").list("") == [key.removeprefix("train/") for key in expected]
+    assert store.folders("") == ["train", "train2"]
+    store.write("train/deep/er", b"x")
+    assert store.folders("train") == store.folders("train/") == ["deep"]
+    assert store.folders("nothing") == []
 
 
 def test_below_is_the_same_objects_with_shorter_keys(store):
@@ -112,17 +117,17 @@ def test_below_is_the_same_objects_with_shorter_keys(store):
 
 
 def test_a_data_set_round_trips_and_a_damaged_batch_is_named(store, describe, parts):
-    manifest = cache.write_dataset(store, describe(), parts)
-    assert cache.read_manifest(store, manifest.fingerprint) == manifest
-    x, y = cache.read_rows(store, manifest, "train", np.array([0, 9, 10, 46]))
+    manifest = dataset.write_dataset(store, describe(), parts)
+    assert dataset.read_manifest(store, manifest.fingerprint) == manifest
+    x, y = dataset.read_rows(store, manifest, "train", np.array([0, 9, 10, 46]))
     np.testing.assert_array_equal(x, parts["train"][0][[0, 9, 10, 46]])
     np.testing.assert_array_equal(y, parts["train"][1][[0, 9, 10, 46]])
-    key = next(key for key in store.list("") if "train/000001.x" in key)
+    key = next(key for key in store.list("") if "train/000000001" in key)
     data = bytearray(store.read(key))
     data[-1] ^= 1
     store.write(key, bytes(data))
-    with pytest.raises(DamagedObjectError, match="train/000001.x"):
-        cache.read_rows(store, manifest, "train")
+    with pytest.raises(DamagedObjectError, match="train/000000001"):
+        dataset.read_rows(store, manifest, "train")
 
 
 def test_many_writers_of_one_key_leave_one_whole_object(store):

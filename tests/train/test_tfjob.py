@@ -252,7 +252,7 @@ def test_no_proxy_is_put_beside_the_worker(scenario):
 
 
 @EVERY_SCENARIO
-def test_pods_pass_the_restricted_standard_and_write_only_below_tmp(scenario):
+def test_pods_pass_the_restricted_standard_and_write_only_in_two_places(scenario):
     spec = template(build(scenario=scenario))["spec"]
     pod, inside = spec["securityContext"], container(build(scenario=scenario))["securityContext"]
     assert pod["runAsNonRoot"] is True
@@ -264,8 +264,20 @@ def test_pods_pass_the_restricted_standard_and_write_only_below_tmp(scenario):
     assert not {"runAsUser", "runAsNonRoot", "privileged", "procMount"} & set(inside)
     assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers", "hostAliases"} & set(spec)
     mount = container(build(scenario=scenario))["volumeMounts"]
-    assert mount == [{"name": "tmp", "mountPath": "/tmp"}]
-    assert spec["volumes"] == [{"name": "tmp", "emptyDir": {"sizeLimit": PODS.scratch}}]
+    assert mount == [{"name": "tmp", "mountPath": "/tmp"}, {"name": "cache", "mountPath": "/cache"}]
+    assert spec["volumes"] == [
+        {"name": "tmp", "emptyDir": {"sizeLimit": PODS.scratch}},
+        {"name": "cache", "emptyDir": {"sizeLimit": PODS.cache}},
+    ]
+
+
+def test_the_cache_stops_before_its_volume_is_full_and_may_be_shared():
+    job = build(pods=Pods(cache="10Gi", cache_claim="batches"))
+    variables = {variable["name"]: variable.get("value") for variable in container(job)["env"]}
+    assert variables["FOURFOLD_CACHE"] == "/cache"
+    assert int(variables["FOURFOLD_CACHE_BYTES"]) == 9 * 1024**3
+    volume = {"name": "cache", "persistentVolumeClaim": {"claimName": "batches"}}
+    assert template(job)["spec"]["volumes"][1] == volume
 
 
 @EVERY_SCENARIO
@@ -295,7 +307,8 @@ def test_the_server_is_named_by_the_config_map_or_outright():
     assert env(config="place")["AWS_REGION"]["valueFrom"]["configMapKeyRef"]["optional"] is True
     outright = env(config="place", endpoint="http://s3:9000")["AWS_ENDPOINT_URL_S3"]
     assert outright == {"name": "AWS_ENDPOINT_URL_S3", "value": "http://s3:9000"}
-    assert set(env(config="", secret="", endpoint="http://s3:9000")) == {"HOME", "AWS_ENDPOINT_URL_S3"}
+    always = {"HOME", "FOURFOLD_CACHE", "FOURFOLD_CACHE_BYTES"}
+    assert set(env(config="", secret="", endpoint="http://s3:9000")) == {*always, "AWS_ENDPOINT_URL_S3"}
     assert env()["HOME"]["value"] == "/tmp"
 
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from fourfold.cache import dataset
 from fourfold.contract import events, exits, keys
 from fourfold.contract.errors import InvalidInputError, MissingObjectError, WorkerFailedError
 from fourfold.contract.strict import to_json
-from fourfold.store import cache
 from fourfold.store.objects import open_store
 from fourfold.train import processes
 from fourfold.train.step import train
@@ -222,7 +222,7 @@ def test_a_damaged_cached_batch_is_named_and_never_trained_on(make_training, tmp
     source, target = open_store(training.store), open_store(str(tmp_path / "copy"))
     for key in source.list(f"datasets/{training.fingerprint}"):
         target.write(key, source.read(key))
-    key = keys.batch(training.fingerprint, "train", 3, "x")
+    key = keys.batch(training.fingerprint, "train", 3)
     data = bytearray(target.read(key))
     data[-1] ^= 1
     target.write(key, bytes(data))
@@ -279,5 +279,5 @@ def test_copies_that_differ_are_refused(make_training):
 
     with pytest.raises(Exception, match="the copies of worker 0 and worker 1 differ after epoch 1"):
         train(training, launch)
-    manifest = cache.read_manifest(open_store(training.store), training.fingerprint)
+    manifest = dataset.read_manifest(open_store(training.store), training.fingerprint)
     assert manifest.rows("train") == 400

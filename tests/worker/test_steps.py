@@ -7,8 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from fourfold.worker.input import order
-
 
 def run(which):
     program = str(Path(__file__).with_name("replicas_program.py"))
@@ -38,12 +36,3 @@ def test_batchnorm_statistics_are_averaged_by_rows_and_the_copies_are_then_equal
         first["before"][moving], second["before"][moving], first["after"][moving], strict=True
     ):
         np.testing.assert_allclose(mean, 0.7 * np.array(a) + 0.3 * np.array(b), rtol=1e-6)
-
-
-def test_an_epoch_deals_every_row_once_in_an_order_of_its_own():
-    first = order(seed=0, epoch=0, shard=0, rows=1000)
-    assert sorted(first) == list(range(1000))
-    assert (first == order(0, 0, 0, 1000)).all()
-    for other in (order(1, 0, 0, 1000), order(0, 1, 0, 1000), order(0, 0, 1, 1000)):
-        assert sorted(other) == list(range(1000))
-        assert (first != other).any()

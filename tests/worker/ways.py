@@ -7,10 +7,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from fourfold.cache import dataset
 from fourfold.contract import keys, plan as plans
 from fourfold.contract.records import Training
 from fourfold.model import network, weights
-from fourfold.store import cache
 from fourfold.store.formats import arrays_from_bytes
 from fourfold.store.objects import open_store
 
@@ -79,8 +79,8 @@ def plain_step(training: Training, before: State, rows: np.ndarray) -> tuple[Sta
         The weights after it, and how far off each may be for rounding.
     """
     store = open_store(training.store)
-    manifest = cache.read_manifest(store, training.fingerprint)
-    x, y = cache.read_rows(store, manifest, "train", np.sort(rows))
+    manifest = dataset.read_manifest(store, training.fingerprint)
+    x, y = dataset.read_rows(store, manifest, "train", np.sort(rows))
     model, gradients_of = _plain()
     start = {name[6:]: value for name, value in before.items() if name.startswith("model/")}
     weights.assign(model, start)

@@ -21,6 +21,18 @@ class MissingObjectError(StoreError):
     """An object that should be in the store is not there."""
 
 
+class OtherFormatError(StoreError):
+    """What lies in the store was written by another version.
+
+    Attributes:
+        is_newer: whether it was a later one, which can read it.
+    """
+
+    def __init__(self, message: str, is_newer: bool = False):
+        super().__init__(message)
+        self.is_newer = is_newer
+
+
 class DamagedObjectError(StoreError):
     """An object in the store is not what its manifest says."""
 

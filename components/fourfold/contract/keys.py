@@ -24,7 +24,7 @@ def parts(key: str) -> list[str]:
 
 def dataset(fingerprint: str) -> str:
     """The prefix of one data set's cached batches."""
-    return f"datasets/{fingerprint}"
+    return f"{DATASETS}/{fingerprint}"
 
 
 def dataset_manifest(fingerprint: str) -> str:
@@ -32,9 +32,34 @@ def dataset_manifest(fingerprint: str) -> str:
     return f"{dataset(fingerprint)}/manifest.json"
 
 
-def batch(fingerprint: str, part: str, index: int, array: str) -> str:
-    """One array (``x`` or ``y``) of one cached batch of a part (``train``, ``holdout`` or ``test``)."""
-    return f"{dataset(fingerprint)}/{part}/{index:06d}.{array}.npy"
+def batch(fingerprint: str, part: str, index: int) -> str:
+    """One cached batch of a part (``train``, ``holdout`` or ``test``)."""
+    return f"{dataset(fingerprint)}/{part}/{index:09d}.npy"
+
+
+def index(fingerprint: str, part: str) -> str:
+    """The list of a part's cached batches."""
+    return f"{dataset(fingerprint)}/{part}/index.npy"
+
+
+def lease(fingerprint: str, reader: str) -> str:
+    """What one reader of a data set leaves while it reads."""
+    return f"{leases(fingerprint)}/{reader}.json"
+
+
+def leases(fingerprint: str) -> str:
+    """The prefix of what readers of a data set leave while they read."""
+    return f"{dataset(fingerprint)}/readers"
+
+
+def used(fingerprint: str) -> str:
+    """When a data set was last read."""
+    return f"{dataset(fingerprint)}/used.json"
+
+
+def pruning(fingerprint: str) -> str:
+    """There while somebody is deleting a data set."""
+    return f"{dataset(fingerprint)}/pruning.json"
 
 
 def split(fingerprint: str, split_id: str) -> str:
@@ -45,6 +70,14 @@ def split(fingerprint: str, split_id: str) -> str:
 def split_rows(fingerprint: str, split_id: str) -> str:
     """The row numbers of one split, int64, shard after shard."""
     return f"{dataset(fingerprint)}/splits/{split_id}.npy"
+
+
+def split_order(fingerprint: str, split_id: str) -> str:
+    """The order of rows that a user gave with a split, int64."""
+    return f"{dataset(fingerprint)}/splits/{split_id}.order.npy"
+
+
+DATASETS = "datasets"
 
 
 def trainings(run: str) -> str:

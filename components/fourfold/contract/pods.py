@@ -39,7 +39,11 @@ class Pods:
         endpoint: of the S3 server as pods reach it; empty for what ``config`` says.
         cpu: requested by each pod, as Kubernetes writes quantities (``500m``, ``4``).
         memory: requested by each pod, and its limit.
-        scratch: limit of ``/tmp``, the only place that can be written.
+        scratch: limit of ``/tmp``.
+        cache: limit of ``/cache``, where cached batches are kept on disk; with ``/tmp`` the only places that
+            can be written.
+        cache_claim: PersistentVolumeClaim for ``/cache``, shared by all pods that can mount it; empty for
+            a folder of each pod's own.
         gpus: of each pod.
         gpu_resource: what a GPU is called in this cluster.
         node_selector: labels of the nodes that may be used.
@@ -62,6 +66,8 @@ class Pods:
     cpu: str = "1"
     memory: str = "2Gi"
     scratch: str = "4Gi"
+    cache: str = "4Gi"
+    cache_claim: str = ""
     gpus: int = 0
     gpu_resource: str = "nvidia.com/gpu"
     node_selector: dict[str, str] = field(default_factory=dict)
@@ -131,7 +137,7 @@ def check(pods: Pods) -> None:
     Raises:
         InvalidInputError: a field is out of its range; the error names it.
     """
-    for name, pattern in (("cpu", CPU), ("memory", BYTES), ("scratch", BYTES)):
+    for name, pattern in (("cpu", CPU), ("memory", BYTES), ("scratch", BYTES), ("cache", BYTES)):
         if not pattern.fullmatch(getattr(pods, name)):
             raise InvalidInputError(
                 f"pods.{name} must be a quantity as Kubernetes writes it, such as 500m, 4 or 2Gi; "

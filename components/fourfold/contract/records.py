@@ -6,90 +6,10 @@ with a default. ``contract.strict`` writes and reads them.
 
 from dataclasses import dataclass, field
 
+from fourfold.contract.caching import Caching
+
 STARTS = ("uniform", "he_uniform", "glorot_uniform")
 """Initialisers of the members of an ensemble, in turn, where none are named."""
-
-
-@dataclass(frozen=True)
-class CachedBatch:
-    """One cached batch of a part, as its manifest lists it.
-
-    Attributes:
-        index: place in the part; its rows follow those of the batch before.
-        rows: number of rows.
-        bytes: size of the two objects (x, y) together.
-        sha256: of the ``x`` and the ``y`` object, by array name.
-        classes: rows of each class, in the order of the class numbers.
-    """
-
-    index: int
-    rows: int
-    bytes: int
-    sha256: dict[str, str]
-    classes: list[int]
-
-
-@dataclass(frozen=True)
-class DatasetManifest:
-    """What a data set in the store holds. Written last: a data set without one does not exist.
-
-    Attributes:
-        format: version of the layout.
-        fingerprint: name of the data set; a hash over all that its content depends on.
-        source: what was read, for people.
-        source_sha256: over the source's uncompressed bytes.
-        normalisation: what was done to the values, e.g. ``"x / 255"``.
-        dtype: of ``x`` in the cached batches.
-        shape: of one row of ``x``.
-        class_names: by class number.
-        rows_per_batch: rows of a cached batch; the last of a part may have fewer.
-        parts: the cached batches of ``train``, ``holdout`` and ``test``.
-    """
-
-    format: int
-    fingerprint: str
-    source: str
-    source_sha256: str
-    normalisation: str
-    dtype: str
-    shape: list[int]
-    class_names: list[str]
-    rows_per_batch: int
-    parts: dict[str, list[CachedBatch]]
-
-    def rows(self, part: str) -> int:
-        """Rows in a part."""
-        return sum(batch.rows for batch in self.parts[part])
-
-    def classes(self, part: str) -> list[int]:
-        """Rows of each class in a part."""
-        counts = [0] * len(self.class_names)
-        for batch in self.parts[part]:
-            counts = [a + b for a, b in zip(counts, batch.classes, strict=True)]
-        return counts
-
-
-@dataclass(frozen=True)
-class Split:
-    """How the training rows are dealt to shards.
-
-    Attributes:
-        id: name of the split; a hash over the row numbers.
-        rule: the ``--split`` it was made from.
-        seed: of the rule, where it draws.
-        sizes: rows of each shard.
-        classes: rows of each class in each shard.
-        rows_sha256: of the object with the row numbers.
-        said: what a user should know about it, in sentences.
-    """
-
-    id: str
-    rule: str
-    seed: int
-    sizes: list[int]
-    classes: list[list[int]]
-    rows_sha256: str
-    said: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -125,6 +45,7 @@ class Training:
         server_momentum: of the merged weights over rounds, 0 to below 1; 0 for none (FedAvg).
         proximal: how strongly local steps are held to the round's start, mu; 0 for none (FedAvg).
         debug: one worker on one device, outside any strategy, step by step in Python.
+        caching: how its rows are kept and read.
     """
 
     scenario: str
@@ -155,6 +76,7 @@ class Training:
     server_momentum: float = 0.0
     proximal: float = 0.0
     debug: bool = False
+    caching: Caching = field(default_factory=Caching)
 
 
 @dataclass(frozen=True)
@@ -207,6 +129,25 @@ class Busy:
 
 
 @dataclass(frozen=True)
+class Input:
+    """What one worker read in one epoch.
+
+    Attributes:
+        waited: seconds that its steps waited for rows.
+        memory: rows that lay in memory.
+        disk: rows that were read from disk: from the disk tier, or from a store that is a folder.
+        store: rows that were read from the store, over the network.
+        fetched: bytes that were read from the store for these rows.
+    """
+
+    waited: float
+    memory: int
+    disk: int
+    store: int
+    fetched: int
+
+
+@dataclass(frozen=True)
 class WorkerReport:
     """What one worker says of its training.
 
@@ -233,6 +174,8 @@ class WorkerReport:
         busy: spans in which its stages worked during one step; empty where they were not measured.
         training: digest of what was trained, see ``worker.checkpoint.identity``.
         resumed: epochs that were taken from checkpoints, counted from 1: the last of them for each restart.
+        inputs: what it read in each epoch.
+        window: cached batches that lay in memory at a time to deal rows among; 0 where all rows did.
     """
 
     worker: int
@@ -256,6 +199,8 @@ class WorkerReport:
     busy: list[Busy] = field(default_factory=list)
     resumed: list[int] = field(default_factory=list)
     training: str = ""
+    inputs: list[Input] = field(default_factory=list)
+    window: int = 0
 
 
 @dataclass(frozen=True)

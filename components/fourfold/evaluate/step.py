@@ -4,10 +4,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from fourfold.cache import dataset
 from fourfold.contract import keys, plan as plans
+from fourfold.contract.datasets import DatasetManifest
 from fourfold.contract.errors import DamagedObjectError, MissingObjectError
 from fourfold.contract.records import (
-    DatasetManifest,
     Distances,
     Evaluation,
     ModelScore,
@@ -17,7 +18,6 @@ from fourfold.contract.records import (
 from fourfold.contract.strict import finite, from_json
 from fourfold.evaluate import distances
 from fourfold.model import measures
-from fourfold.store import cache
 from fourfold.store.formats import arrays_from_bytes, sha256
 from fourfold.store.objects import Store, open_store
 
@@ -35,9 +35,9 @@ def evaluate(store: str, fingerprint: str, trained_at: str) -> Evaluation:
         DamagedObjectError: its scores or features are not those that its workers wrote.
     """
     data, output = open_store(store), open_store(trained_at)
-    manifest = cache.read_manifest(data, fingerprint)
+    manifest = dataset.read_manifest(data, fingerprint)
     trained = _trained(output)
-    labels = {part: cache.read_rows(data, manifest, part)[1] for part in ("holdout", "test")}
+    labels = {part: dataset.read_rows(data, manifest, part)[1] for part in ("holdout", "test")}
     members = [_scores(output, trained, index, manifest) for index in range(trained.models)]
     digests = {report.model: report.digests[-1] for report in trained.reports}
     models = [measures.score(member, labels, digests[index]) for index, member in enumerate(members)]

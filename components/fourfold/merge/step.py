@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fourfold.cache import dataset
 from fourfold.contract import keys, plan as plans
 from fourfold.contract.records import Merged, ModelScore, Trained
 from fourfold.contract.strict import from_json, to_json
@@ -11,7 +12,6 @@ from fourfold.merge import members as match
 from fourfold.merge.rules import RULES
 from fourfold.model import measures, scoring, weights
 from fourfold.model.pinned import keras
-from fourfold.store import cache
 from fourfold.store.objects import Store, open_store
 
 
@@ -56,8 +56,8 @@ def _merge(store: str, fingerprint: str, source: Store, trained: Trained, target
     members = [_member(f"model {index}", model, rows[index]) for index, model in enumerate(models)]
     match.check(members)
     data = open_store(store)
-    manifest = cache.read_manifest(data, fingerprint)
-    parts = {part: cache.read_rows(data, manifest, part) for part in ("holdout", "test")}
+    manifest = dataset.read_manifest(data, fingerprint)
+    parts = {part: dataset.read_rows(data, manifest, part) for part in ("holdout", "test")}
     scores: dict[str, ModelScore] = {}
     for name, rule in RULES.items():
         weights.assign(models[0], rule(members))

@@ -1,7 +1,7 @@
 """Pictures of what goes on inside a training: models that part, rounds of merging, stages at work."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib import pyplot as plt
@@ -90,6 +90,52 @@ def lanes(name: str, spans: Sequence[Span]) -> str:
         axes.set_xlim(left=0)
         axes.set_xlabel("ms since the step began")
         return element(figure, f"Stages of {name} at work during one step")
+
+
+def inputs(scenarios: dict[str, Any]) -> str:
+    """How long steps waited for rows in each epoch, a line a scenario.
+
+    Args:
+        scenarios: of ``results.json``.
+
+    Returns:
+        An ``<svg>`` element.
+    """
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=(9.4, 3.4), layout="constrained")
+        for place, (name, scenario) in enumerate(scenarios.items()):
+            waited = [1000 * epoch["waited"] for epoch in scenario["inputs"]]
+            axes.plot(range(1, len(waited) + 1), waited, label=name, **_look(place))
+        _whole(axes)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("epoch")
+        axes.set_ylabel("wait for rows (ms)")
+        figure.legend(loc="outside lower center", ncols=5, fontsize=10)
+        return element(figure, "How long the steps of each scenario waited for rows, by epoch")
+
+
+def reading(measured: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> str:
+    """Seconds of each epoch of reading, with the cache and without, a pair of lines a store.
+
+    Args:
+        measured: by the store's name, seconds of each epoch with the cache and without.
+
+    Returns:
+        An ``<svg>`` element.
+    """
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=(9.4, 3.8), layout="constrained")
+        for place, (name, (with_cache, without)) in enumerate(measured.items()):
+            look = {**_look(place), "linestyle": "--"}
+            counted = range(1, len(with_cache) + 1)
+            axes.plot(counted, without, label=f"{name}, without", **look)
+            axes.plot(counted, with_cache, label=f"{name}, with the cache", **{**look, "linestyle": "-"})
+        _whole(axes)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("epoch")
+        axes.set_ylabel("reading (s)")
+        figure.legend(loc="outside lower center", ncols=2, fontsize=10)
+        return element(figure, "Seconds of each epoch of reading, with the cache and without")
 
 
 def _look(place: int) -> dict[str, Any]:

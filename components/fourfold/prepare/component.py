@@ -16,6 +16,7 @@ def prepare(
     split: str,
     workers: int,
     seed: int,
+    cache: str,
     code: str,
     dataset: dsl.Output[dsl.Dataset],
 ) -> NamedTuple("Outputs", [("fingerprint", str), ("split_id", str)]):  # pyright: ignore # noqa: UP014
@@ -29,6 +30,8 @@ def prepare(
         split: contiguous | sizes:80,20 | dirichlet:0.5 | skew:90,10 | disjoint.
         workers: shards that the rows are dealt to.
         seed: of splits that draw.
+        cache: how ready batches are kept and read (dtype, batch_rows, order, window, ahead, ram, disk), a
+            JSON object, {} for what is usual.
         code: digest of the code that must run this step.
         dataset: manifest of the cached batches.
 
@@ -45,6 +48,7 @@ def prepare(
         split,
         workers,
         seed,
+        cache,
         code,
         dataset_path=dataset.path,
         metadata=dataset.metadata,

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from fourfold.contract import events
+from fourfold.contract import caching, events
 from fourfold.contract.again import again
 from fourfold.contract.strict import to_json
 from fourfold.contract.whole import whole
@@ -25,6 +25,7 @@ def run(
     split: str,
     workers: int,
     seed: int,
+    cache: str,
     code: str,
     dataset_path: str,
     metadata: dict[str, Any],
@@ -32,13 +33,14 @@ def run(
     """The component's body; arguments as in ``component``."""
     with events.step("prepare", code):
         rows, holdout, workers, seed = whole(rows=rows, holdout=holdout, workers=workers, seed=seed)
-        done = again(lambda: prepare(store, data, rows, holdout, split=split, workers=workers, seed=seed))
+        how = caching.read(cache)
+        done = again(lambda: prepare(store, data, rows, holdout, split, workers, seed, how))
         write_file(dataset_path, to_json(done.manifest))
         metadata.update(
             fingerprint=done.manifest.fingerprint,
             source=done.manifest.source,
             rows=done.manifest.rows("train"),
-            classes=str(done.manifest.classes("train")),
+            classes=str(done.manifest.parts["train"].classes),
             split=done.split.rule,
             rows_a_worker=str(done.split.sizes),
             reused=str(done.reused),

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from fourfold.contract.datasets import Split
 from fourfold.contract.errors import InvalidInputError
-from fourfold.contract.records import Split
 from fourfold.store.formats import array_to_bytes, sha256
 
 RULES = "contiguous | sizes:80,20 | dirichlet:0.5 | skew:90,10 | disjoint"
@@ -15,7 +15,12 @@ LARGEST = 1_000_000_000
 
 
 def split(
-    rule: str, labels: np.ndarray, classes: int, workers: int, seed: int
+    rule: str,
+    labels: np.ndarray,
+    classes: int,
+    workers: int,
+    seed: int,
+    order: np.ndarray | None = None,
 ) -> tuple[Split, list[np.ndarray]]:
     """Deals rows to shards: every row to exactly one, no shard empty.
 
@@ -31,6 +36,7 @@ def split(
         classes: number of classes.
         workers: number of shards, W.
         seed: for rules that draw.
+        order: that a user gave: every row number once, [n] int64.
 
     Returns:
         The description, and the row numbers of each shard, ascending, [n_k] int64.
@@ -63,8 +69,10 @@ def split(
         )
     digest = sha256(array_to_bytes(np.concatenate(shards).astype(np.int64)))
     drawn = seed if name in _DRAWN else 0
-    name_of = hashlib.sha256(f"{rule}:{drawn}:{digest}:{sizes}".encode()).hexdigest()[:16]
-    return Split(name_of, rule, drawn, sizes, counts, digest, said), shards
+    ordered = "" if order is None else sha256(array_to_bytes(order.astype(np.int64)))
+    named = f"{rule}:{drawn}:{digest}:{sizes}{ordered and f':{ordered}'}"
+    name_of = hashlib.sha256(named.encode()).hexdigest()[:16]
+    return Split(name_of, rule, drawn, sizes, counts, digest, said, ordered), shards
 
 
 def _numbers(argument: str, rule: str) -> list[float]:

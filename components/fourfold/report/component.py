@@ -26,6 +26,7 @@ def report(
     micro_batches: int,
     local_steps: int,
     ways: str,
+    cache: str,
     pods: str,
     code: str,
     evaluations: dsl.Input[list[dsl.Artifact]],  # pyright: ignore[reportInvalidTypeArguments]
@@ -56,6 +57,7 @@ def report(
         micro_batches: parts of a batch.
         local_steps: of each round of federated.
         ways: what is seldom changed, as for ``train``.
+        cache: how ready batches were kept and read, as for ``train``.
         pods: what the workers' pods were given, as for ``train``.
         code: digest of the code that must run this step.
         evaluations: one a scenario.
@@ -72,7 +74,7 @@ def report(
             "data": data, "scenarios": scenarios, "learning_rate": learning_rate, "rows": rows,
             "holdout": holdout, "split": split, "workers": workers, "epochs": epochs, "batch": batch,
             "optimizer": optimizer, "seed": seed, "members": members, "stages": stages,
-            "micro_batches": micro_batches, "local_steps": local_steps, "ways": ways,
+            "micro_batches": micro_batches, "local_steps": local_steps, "ways": ways, "cache": cache,
         },
         [evaluation.path for evaluation in evaluations], merged.path,
         page_path=page.path, summary_path=summary.path, results_path=results.path,

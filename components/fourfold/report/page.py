@@ -4,7 +4,7 @@ from typing import Any
 
 from fourfold.contract import plan as plans
 from fourfold.page import document, lanes, pictures, training_pictures
-from fourfold.report.results import REFERENCES
+from fourfold.report.results import REFERENCES, SOURCES
 
 
 def render(results: dict[str, Any]) -> str:
@@ -25,6 +25,7 @@ def render(results: dict[str, Any]) -> str:
         bars=pictures.accuracies(_bars(results)) if scenarios else "",
         classes=pictures.classes(results["data"]["classes_a_worker"], results["data"]["class_names"]),
         merges=_merges(results),
+        inputs=training_pictures.inputs(scenarios) if any(s["inputs"] for s in scenarios.values()) else "",
     )
 
 
@@ -40,7 +41,20 @@ def _row(name: str, scenario: dict[str, Any]) -> dict[str, Any]:
         "pictures": _pictures(name, scenario),
         "overlap_said": lanes.sentence(lanes.overlap(_spans(scenario))),
         "memory": max(scenario["peak_memory"], default=0),
+        "read": _read(scenario, seconds),
         **{key: value for key, value in scenario.items() if key != "epochs"},
+    }
+
+
+def _read(scenario: dict[str, Any], seconds: float) -> dict[str, float]:
+    """Where the rows of all epochs came from, and how long steps waited for them."""
+    total = {name: sum(each[name] for each in scenario["inputs"]) for name in (*SOURCES, "fetched", "waited")}
+    rows = sum(total[name] for name in SOURCES) or 1
+    return {
+        **{name: total[name] / rows for name in SOURCES},
+        "fetched": total["fetched"],
+        "waited": total["waited"],
+        "share": min(1.0, total["waited"] / seconds) if seconds else 0.0,
     }
 
 

@@ -7,18 +7,26 @@ from dataclasses import asdict
 from typing import Any
 
 from fourfold.contract import plan as plans
+from fourfold.contract.caching import LIST
+from fourfold.contract.datasets import DatasetManifest, Split
 from fourfold.contract.records import (
-    DatasetManifest,
     Epoch,
     Evaluation,
     Merged,
     ModelScore,
-    Split,
     WorkerReport,
 )
 from fourfold.page import lanes
 
 SCHEMA = 1
+ORDERED = {
+    "batches": "Each epoch takes cached batches in a new order, the rows within one as they are.",
+    "frozen": "Each epoch takes a worker's rows in the same order.",
+    "reverse": "Each epoch takes a worker's rows in the same order, backwards.",
+}
+"""What the orders mean, besides that which deals rows."""
+SOURCES = ("memory", "disk", "store")
+"""Where rows came from."""
 REFERENCES = {
     "best_solo": "best solo (chosen by hold-out rows)",
     "ensemble": "soft vote of the solos",
@@ -74,6 +82,13 @@ def build(
             "rows_a_worker": split.sizes,
             "classes_a_worker": split.classes,
             "said": split.said,
+            "cached": {
+                "dtype": manifest.dtype,
+                "rows_per_batch": manifest.rows_per_batch,
+                "batches": manifest.batches,
+                "bytes": manifest.bytes,
+            },
+            "order": _order(ordered),
         },
         "scenarios": {name: _scenario(evaluation) for name, evaluation in ordered.items()},
         "merge": {rule: _accuracy_and_loss(score) for rule, score in merged.rules.items()},
@@ -127,8 +142,35 @@ def _scenario(evaluation: Evaluation) -> dict[str, Any]:
         "busy": [asdict(busy) for busy in chiefs[0].busy],
         "overlap": _overlap(chiefs[0]),
         "resumed": chiefs[0].resumed,
+        "inputs": _inputs(reports),
+        "window": max(report.window for report in reports),
         "said": evaluation.told,
     }
+
+
+def _order(evaluations: Mapping[str, Evaluation]) -> str:
+    """In which order epochs took the rows, in a sentence."""
+    told = [evaluation.trained for evaluation in evaluations.values()]
+    order = told[0].training.caching.order if told else "rows"
+    windows = {report.window for trained in told for report in trained.reports}
+    if order == "rows":
+        exact = "an exact permutation"
+        among = f"among {min(windows - {0})} cached batches at a time or more" if windows - {0} else exact
+        both = f"; {among} where they do not fit into memory" if windows - {0} and 0 in windows else ""
+        return (
+            f"Each epoch deals a worker's rows anew, {exact if 0 in windows or not windows else among}{both}."
+        )
+    return ORDERED.get(order, f"Each epoch takes a worker's rows in the order of {order.removeprefix(LIST)}.")
+
+
+def _inputs(reports: Sequence[WorkerReport]) -> list[dict[str, float]]:
+    """What all workers read in each epoch; the wait is that of the worker that waited longest."""
+    found = []
+    for each in zip(*(report.inputs for report in reports), strict=False):
+        rows = {name: sum(getattr(one, name) for one in each) for name in SOURCES}
+        fetched = sum(one.fetched for one in each)
+        found.append({"waited": max(one.waited for one in each), **rows, "fetched": fetched})
+    return found
 
 
 def _once(names: Iterable[str]) -> list[str]:

@@ -6,12 +6,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from fourfold.cache import dataset, splits
 from fourfold.contract import images, keys
 from fourfold.contract.pods import HERE, read
 from fourfold.contract.records import Evaluation, Merged
 from fourfold.contract.strict import from_json
 from fourfold.report import page, results
-from fourfold.store import cache
 from fourfold.store.objects import open_store
 
 LIBRARIES = ("fourfold", "tensorflow", "tensorflow-cpu", "keras", "numpy", "kfp")
@@ -41,11 +41,11 @@ def report(
         The values of ``results.json``, and the page's HTML.
     """
     source = open_store(store)
-    split, _ = cache.read_split(source, fingerprint, split_id)
+    split, _ = splits.read_split(source, fingerprint, split_id)
     gathered = results.build(
         [from_json(Evaluation, Path(path).read_bytes(), path) for path in evaluations],
         from_json(Merged, open_store(merged).read(keys.MERGED), keys.MERGED),
-        cache.read_manifest(source, fingerprint),
+        dataset.read_manifest(source, fingerprint),
         split,
         arguments=arguments,
         versions=versions(),

@@ -62,6 +62,15 @@ class FolderStore:
         """See ``Store``."""
         return self._path(key).is_file()
 
+    def folders(self, prefix: str) -> list[str]:
+        """See ``Store``."""
+        base = self._path(prefix.rstrip("/")) if prefix.strip("/") else self._root
+        if not base.is_dir():
+            return []
+        # As in other stores, there is no folder without an object.
+        folders = (path for path in base.iterdir() if path.is_dir())
+        return sorted(path.name for path in folders if any(below.is_file() for below in path.rglob("*")))
+
     def list(self, prefix: str) -> list[str]:
         """See ``Store``."""
         base = self._path(prefix.rstrip("/")) if prefix.strip("/") else self._root

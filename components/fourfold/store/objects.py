@@ -41,6 +41,10 @@ class Store(Protocol):
         """Whether there is such an object."""
         ...
 
+    def folders(self, prefix: str) -> list[str]:
+        """The names of the folders right below a prefix, sorted; what is in them is not listed."""
+        ...
+
     def list(self, prefix: str) -> list[str]:
         """All keys below a prefix (a folder, not a part of a name; ``""`` for all), sorted."""
         ...

@@ -9,7 +9,7 @@ can hold them.
 import io
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -202,20 +202,16 @@ class S3Store:
             return False
         return True
 
+    def folders(self, prefix: str) -> list[str]:
+        """See ``Store``."""
+        found = self._below(prefix, False)
+        return sorted(name.rstrip("/").rpartition("/")[2] for name, is_folder in found if is_folder)
+
     def list(self, prefix: str) -> list[str]:
         """See ``Store``."""
-        below = prefix.strip("/")
-        start = self._root + ("/".join([*keys.parts(below), ""]) if below else "")
-
-        def names() -> list[str]:
-            found = self._client.list_objects(self._bucket, prefix=start, recursive=True)
-            return [item.object_name for item in found if item.object_name and not item.is_dir]
-
-        try:
-            found = self._do(names, f"list {prefix}", prefix)
-        except MissingObjectError:
-            return []
-        return sorted(name.removeprefix(self._root) for name in found)
+        return sorted(
+            name.removeprefix(self._root) for name, is_folder in self._below(prefix, True) if not is_folder
+        )
 
     def delete(self, key: str) -> None:
         """See ``Store``."""
@@ -228,6 +224,20 @@ class S3Store:
     def below(self, prefix: str) -> "S3Store":
         """See ``Store``."""
         return S3Store(self._bucket, self._root + "/".join(keys.parts(prefix.rstrip("/"))), self._how)
+
+    def _below(self, prefix: str, deep: bool) -> Sequence[tuple[str, bool]]:
+        """Names below a prefix, and whether each is a folder; right below it, or as deep as there are any."""
+        below = prefix.strip("/")
+        start = self._root + ("/".join([*keys.parts(below), ""]) if below else "")
+
+        def names() -> Sequence[tuple[str, bool]]:
+            found = self._client.list_objects(self._bucket, prefix=start, recursive=deep)
+            return [(item.object_name, bool(item.is_dir)) for item in found if item.object_name]
+
+        try:
+            return self._do(names, f"list {prefix}", prefix)
+        except MissingObjectError:
+            return []
 
     def _name(self, key: str) -> str:
         return self._root + "/".join(keys.parts(key))

@@ -33,6 +33,7 @@ def train(
     micro_batches: int,
     local_steps: int,
     ways: str,
+    cache: str,
     pods: str,
     code: str,
     model: dsl.Output[dsl.Model],
@@ -57,6 +58,8 @@ def train(
         local_steps: of each round of federated; 0 for one epoch.
         ways: what is seldom changed (starts, cut, placement, proximal ...), a JSON object, {} for what is
             usual.
+        cache: how ready batches are kept and read (dtype, batch_rows, order, window, ahead, ram, disk), a
+            JSON object, {} for what is usual.
         pods: what the pods are given (image, memory, gpus ...), a JSON object, {} for what is usual; or
             here, for processes beside this step.
         code: digest of the code that must run this step.
@@ -68,7 +71,7 @@ def train(
 
     publish.run(
         store, fingerprint, split_id, scenario, workers, epochs, batch, optimizer, learning_rate, seed,
-        members, stages, micro_batches, local_steps, ways, pods, code,
+        members, stages, micro_batches, local_steps, ways, cache, pods, code,
         output=model.path, uri=model.uri, metadata=model.metadata, task=task,
     )  # fmt: skip
 

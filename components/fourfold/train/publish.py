@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from typing import Any
 
-from fourfold.contract import events, images, keys, pods as given, ways as ways_of
+from fourfold.contract import caching, events, images, keys, pods as given, ways as ways_of
 from fourfold.contract.again import again
 from fourfold.contract.records import Training
 from fourfold.contract.strict import to_json
@@ -32,6 +32,7 @@ def run(
     micro_batches: int,
     local_steps: int,
     ways: str,
+    cache: str,
     pods: str,
     code: str,
     output: str,
@@ -66,6 +67,7 @@ def run(
             micro_batches=micro_batches,
             local_steps=local_steps,
             **ways_of.read(ways),
+            caching=caching.read(cache),
             code=images.code(),
         )
         if pods == given.HERE:

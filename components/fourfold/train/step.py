@@ -3,11 +3,11 @@
 import math
 from collections.abc import Callable
 
-from fourfold.contract import keys, plan as plans, starts
+from fourfold.cache import dataset, splits
+from fourfold.contract import caching, keys, plan as plans, starts
 from fourfold.contract.errors import DamagedObjectError, FourfoldError, InvalidInputError
 from fourfold.contract.records import Trained, Training, WorkerReport
 from fourfold.contract.strict import from_json, to_json
-from fourfold.store import cache
 from fourfold.store.formats import sha256
 from fourfold.store.objects import Store, open_store
 from fourfold.train import processes
@@ -86,6 +86,7 @@ def check(training: Training) -> None:
         InvalidInputError: an argument is out of its range; the error names it.
     """
     plan = plans.of(training)
+    caching.check(training.caching)
     for name, value, least in (
         ("epochs", training.epochs, 1),
         ("batch", training.batch, 1),
@@ -121,9 +122,9 @@ def check(training: Training) -> None:
         for member in range(plan.members):
             starts.of(training.starts, member, training.seed)
     store = open_store(training.store)
-    cache.read_manifest(store, training.fingerprint)
+    dataset.read_manifest(store, training.fingerprint)
     if plan.scenario.splits_data:
-        split, _ = cache.read_split(store, training.fingerprint, training.split)
+        split, _ = splits.read_split(store, training.fingerprint, training.split)
         if len(split.sizes) != plan.workers:
             raise InvalidInputError(
                 f"the split has {len(split.sizes)} shards, the training {plan.workers} workers: "

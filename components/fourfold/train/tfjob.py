@@ -6,12 +6,15 @@ import json
 import re
 from typing import Any
 
+from fourfold.cache import budgets
 from fourfold.contract import plan as plans
 from fourfold.contract.errors import InvalidInputError
 from fourfold.contract.pods import Pods, can_reach
 from fourfold.contract.records import Training
 
 GROUP, VERSION, PLURAL = "kubeflow.org", "v1", "tfjobs"
+CACHE = "/cache"
+"""Where the pods have the folder of cached batches."""
 CONTAINER = "tensorflow"
 """The operator does nothing, without a word, where the container has another name."""
 PORT = 2222
@@ -211,16 +214,22 @@ def _template(training: Training, pods: Pods, run: str) -> dict[str, Any]:
                 "imagePullPolicy": "IfNotPresent",
                 "command": ["python", "-P", "-m", "fourfold.worker", "--training"],
                 "args": [json.dumps(dataclasses.asdict(told), allow_nan=False, indent=1)],
-                "env": environment(pods),
+                "env": [*environment(pods), *_room(pods)],
                 "ports": [{"name": "tfjob-port", "containerPort": PORT}],
                 "resources": pods.resources or resources(pods),
                 "securityContext": CONTAINER_SECURITY,
                 # The last lines of a pod that failed stand in its status, also when its log is gone.
                 "terminationMessagePolicy": "FallbackToLogsOnError",
-                "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+                "volumeMounts": [
+                    {"name": "tmp", "mountPath": "/tmp"},
+                    {"name": "cache", "mountPath": CACHE},
+                ],
             }
         ],
-        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": pods.scratch}}],
+        "volumes": [
+            {"name": "tmp", "emptyDir": {"sizeLimit": pods.scratch}},
+            {"name": "cache", **_cache(pods)},
+        ],
     }
     if pods.node_selector:
         spec["nodeSelector"] = pods.node_selector
@@ -234,6 +243,19 @@ def _template(training: Training, pods: Pods, run: str) -> dict[str, Any]:
         "metadata": {"labels": {**_labels(training, run), **no_proxy}, "annotations": no_proxy},
         "spec": spec,
     }
+
+
+def _room(pods: Pods) -> list[dict[str, Any]]:
+    """Where cached batches are kept, and up to how many bytes: a pod that fills its volume is evicted."""
+    room = budgets.bytes_of(pods.cache) * 9 // 10
+    return [{"name": budgets.FOLDER, "value": CACHE}, {"name": budgets.ROOM, "value": str(room)}]
+
+
+def _cache(pods: Pods) -> dict[str, Any]:
+    """The source of the volume of cached batches."""
+    if pods.cache_claim:
+        return {"persistentVolumeClaim": {"claimName": pods.cache_claim}}
+    return {"emptyDir": {"sizeLimit": pods.cache}}
 
 
 def resources(pods: Pods) -> dict[str, dict[str, str]]:

@@ -186,5 +186,7 @@ def is_done(training: Training, plan: Plan, process: int) -> bool:
 def identity(training: Training) -> str:
     """Digest of what is trained, apart from where its result goes and how long workers wait."""
     told: dict[str, Any] = {"output": "", "store": "", "trace": []}
+    # Where rows lie, and how far ahead they are read, changes nothing of what is trained.
+    told["caching"] = dataclasses.replace(training.caching, ram=0, disk=0, ahead=0)
     told |= {"start_seconds": 0.0, "finish_seconds": 0.0}
     return hashlib.sha256(to_json(dataclasses.replace(training, **told))).hexdigest()

@@ -35,6 +35,12 @@ class Role:
         """How many workers there are."""
         return len(self.addresses)
 
+    @property
+    def beside(self) -> int:
+        """How many workers are on this one's machine, this one among them."""
+        hosts = [address.rpartition(":")[0] for address in self.addresses]
+        return hosts.count(hosts[self.rank])
+
     def in_group(self, plan: Plan) -> "Role":
         """The role within the processes that this one talks to: all of them, or itself alone."""
         return self if plan.processes_talk else Role(0, (self.addresses[self.rank],))

@@ -15,8 +15,11 @@ from fourfold.worker import busy, input, parts, probes as probing, save, words
 from fourfold.worker.rounds import Rounds
 from fourfold.worker.steps import Group, Steps
 
+FLOAT = 4
 SECONDS_A_CALL = 1.0
 """Steps are taken in calls of about this length; between two calls progress is told."""
+BYTES_A_CALL = 64e6
+"""Rows of one call are at most about so large."""
 FIRST_STEPS = 8
 """Steps of the first call, when nobody's pace is known."""
 
@@ -54,10 +57,14 @@ class Epochs:
         self.group, self.rounds, self.probes, self.tell, self.clock = group, rounds, probes, tell, clock
         self.rows_of_all = int(shard.totals.sum())
         self.own_rows = np.diff(shard.bounds)
+        # Of the mean worker, so that it is the same on all.
+        row = FLOAT * float(np.prod(shard.manifest.shape))
+        self.bytes_a_step = row * max(1.0, float(shard.totals.max(initial=1.0))) / group.world
         self.pace, self.pace_of_all, self.taken = 0.0, 0.0, 0
         self.seconds, self.distance, self.drift = 0.0, 0.0, 0.0
         self.trace: tuple[str, dict[str, np.ndarray], np.ndarray] | None = None
         self.busy: list = []
+        self.stream = shard.reader.epoch([])
 
     def epoch(self, epoch: int, report: WorkerReport) -> WorkerReport:
         """One pass over the rows of the group.
@@ -72,7 +79,8 @@ class Epochs:
         Raises:
             DivergedError: the loss is not finite any more.
         """
-        order = input.order(self.training.seed, epoch, self.shard.index, len(self.shard.y))
+        windows = self.shard.windows(epoch)
+        self.stream, order = self.shard.reader.epoch(windows), np.concatenate(windows)
         self.seconds, total, rounds = 0.0, 0.0, []
         for first, last in self._rounds():
             loss = self._take(epoch, order, first, last)
@@ -82,11 +90,11 @@ class Epochs:
             self._write_trace()
             total += loss
         started = self.clock()
-        self.steps.average_statistics(len(self.shard.y), self.rows_of_all)
-        self.seconds += self.clock() - started
-        right = self.steps.sum_over_group(
-            np.array([self.steps.count_right(self.shard.x, self.shard.y)], np.float64)
-        )
+        self.steps.average_statistics(len(self.shard.numbers), self.rows_of_all)
+        self.seconds += self.clock() - started + self.stream.waited
+        read = input.read_by(self.shard, self.stream.waited, int(self.own_rows.sum()))
+        right = self.steps.sum_over_group(np.array([self._count_right()], np.float64))
+        self.shard.reader.take_served()
         done = Epoch(
             loss=float(total / self.rows_of_all),
             accuracy=float(right[0] / self.rows_of_all),
@@ -99,6 +107,7 @@ class Epochs:
             digests=[*report.digests, weights.digest(weights.arrays(self.built.pull()))],
             rounds=[*report.rounds, *rounds],
             busy=self.busy or report.busy,
+            inputs=[*report.inputs, read],
         )
         if self.group.copies_back and self.group.world > 1:
             report = replace(report, distance=self.distance, drift=self.drift)
@@ -132,6 +141,13 @@ class Epochs:
             shared["velocity"] = [self.rounds.velocity]
         return shared, own
 
+    def _count_right(self) -> int:
+        """How many of its rows the model gets right."""
+        rows, right = self.shard.rows(), 0
+        while rows.left:
+            right += self.steps.count_right(*rows.take(min(rows.left, input.MEASURED_AT_ONCE)))
+        return right
+
     def _rounds(self) -> list[tuple[int, int]]:
         """First and last (excluded) step of each round; one, where nothing is merged in rounds."""
         steps = self.shard.steps
@@ -156,7 +172,7 @@ class Epochs:
             if self.taken in self.training.trace:
                 key = keys.trace(self.shard.worker, self.taken)
                 self.trace = (key, self.built.state(), self.shard.numbers[rows])
-            self._run(epoch, step, rows, bounds, totals, losses)
+            self._run(epoch, step, len(rows), bounds, totals, losses)
             step, self.taken = step + count, self.taken + count
             if self.probes and step in probing.marks(self.shard.steps):
                 self.probes.take(self.taken)
@@ -169,13 +185,13 @@ class Epochs:
         self,
         epoch: int,
         step: int,
-        rows: np.ndarray,
+        rows: int,
         bounds: np.ndarray,
         totals: np.ndarray,
         losses: list[float],
     ) -> None:
         """Takes the steps of one call."""
-        x, y = self.shard.x[rows], self.shard.y[rows]
+        x, y = self.stream.take(rows)
         if not len(totals):
             return
         started = self.clock()
@@ -209,6 +225,7 @@ class Epochs:
     def _steps_in_next_call(self, epoch: int, step: int, last: int) -> int:
         """About a second's worth of steps, equal on all workers that exchange; up to where a call ends."""
         count = max(1, int(SECONDS_A_CALL / self.pace_of_all)) if self.pace_of_all > 0 else FIRST_STEPS
+        count = min(count, max(1, int(BYTES_A_CALL / self.bytes_a_step)))
         begin = epoch * self.shard.steps
         ends = {begin + last, *(end for each in self.training.trace for end in (each, each + 1))}
         if self.plan.scenario.splits_model:

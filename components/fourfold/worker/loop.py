@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import tensorflow as tf
 
+from fourfold.cache import leases
 from fourfold.contract import events, keys, plan as plans
 from fourfold.contract.records import Training, WorkerReport
 from fourfold.contract.strict import to_json
@@ -53,19 +54,21 @@ def train(training: Training, role: cluster.Role, process: str) -> None:
         "started", scenario=training.scenario, worker=role.rank, workers=plan.processes, process=process
     )
     for worker in plan.workers_of(role.rank):
-        _train(training, plan, worker, strategy, devices, process)
+        with leases.reading(open_store(training.store), training.fingerprint):
+            shard = input.read_shard(training, plan, worker, role.beside)
+            with shard.reader:
+                _train(training, plan, shard, strategy, devices, process)
 
 
 def _train(
     training: Training,
     plan: plans.Plan,
-    worker: int,
+    shard: input.Shard,
     strategy: tf.distribute.Strategy,
     devices: list[str],
     process: str,
 ) -> None:
-    output = open_store(training.output)
-    shard = input.read_shard(training, plan, worker)
+    output, worker = open_store(training.output), shard.worker
     shape, classes = tuple(shard.manifest.shape), len(shard.manifest.class_names)
     built = build.build(training, plan, worker, strategy, devices, shape, classes)
     row = plan.scenario
@@ -93,12 +96,16 @@ def _train(
         training=identity(training),
         process=process,
         model=plan.model_of(worker),
-        rows=len(shard.y),
+        rows=len(shard.numbers),
+        window=shard.reader.fit.window,
         epochs=[],
         digests=[],
         environment=save.environment(training.threads),
         cut=built.cut,
-        said=words.before(training, plan, cutting.said(built.whole), devices) if group.rank == 0 else [],
+        said=[
+            *(words.before(training, plan, cutting.said(built.whole), devices) if group.rank == 0 else []),
+            *shard.said(),
+        ],
     )
     saved = Checkpoints(output, training, report.model, workers, worker, steps.sum_over_group)
     story = Epochs(training, plan, shard, built, steps, group, rounds, probes, events.tell)
@@ -117,6 +124,7 @@ def _train(
         saved.save(epoch + 1, *story.state(), report)
         if group.rank == 0:
             _tell_epoch(training, plan, report)
+    report = replace(report, said=list(dict.fromkeys([*report.said, *shard.said()])))
     objects = {}
     if group.rank == 0:
         objects = save.write_model(output, report.model, built.pull(), training)

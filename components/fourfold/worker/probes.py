@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from fourfold.contract.records import DatasetManifest
+from fourfold.cache import dataset
+from fourfold.contract.datasets import DatasetManifest
 from fourfold.model.pinned import keras
-from fourfold.store import cache
 from fourfold.store.formats import arrays_to_bytes
 from fourfold.store.objects import Store
 
@@ -24,7 +24,7 @@ class Probes:
 
     def __init__(self, model: keras.Model, store: Store, manifest: DatasetManifest):
         count = min(ROWS, manifest.rows("holdout"))
-        self._rows, _ = cache.read_rows(store, manifest, "holdout", np.arange(count, dtype=np.int64))
+        self._rows, _ = dataset.read_rows(store, manifest, "holdout", np.arange(count, dtype=np.int64))
         given = model.layers[-1].input
         self._given = keras.Model(model.inputs, given if isinstance(given, list) else [given])
         self.steps: list[int] = []

@@ -8,12 +8,12 @@ from importlib import metadata
 
 import numpy as np
 
+from fourfold.cache import dataset
 from fourfold.contract import keys
 from fourfold.contract.errors import DamagedObjectError, DivergedError, PeerLostError
 from fourfold.contract.records import Training
 from fourfold.model import scoring, weights
 from fourfold.model.pinned import keras
-from fourfold.store import cache
 from fourfold.store.formats import arrays_to_bytes, sha256
 from fourfold.store.objects import Store, open_store
 
@@ -45,9 +45,9 @@ def write_model(output: Store, index: int, model: keras.Model, training: Trainin
     if weights.digest(weights.arrays(loaded)) != weights.digest(trained):
         raise DamagedObjectError(f"{keys.model(index)} does not hold the weights that were trained")
     store = open_store(training.store)
-    manifest = cache.read_manifest(store, training.fingerprint)
+    manifest = dataset.read_manifest(store, training.fingerprint)
     logits = {
-        part: scoring.logits(loaded, cache.read_rows(store, manifest, part)[0])
+        part: scoring.logits(loaded, dataset.read_rows(store, manifest, part)[0])
         for part in ("holdout", "test")
     }
     objects = {keys.model(index): data, keys.scores(index): arrays_to_bytes(logits)}

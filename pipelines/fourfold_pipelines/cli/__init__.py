@@ -5,6 +5,7 @@ import click
 from fourfold import __version__
 from fourfold.contract import exits
 from fourfold.contract.errors import FourfoldError
+from fourfold_pipelines.cli.cache import cache_command
 from fourfold_pipelines.cli.compile import compile_command
 from fourfold_pipelines.cli.doctor import doctor_command
 from fourfold_pipelines.cli.manifest import manifest_command
@@ -36,6 +37,7 @@ def main() -> None:
 
 main.add_command(run_command)
 main.add_command(show_command)
+main.add_command(cache_command)
 main.add_command(compile_command)
 main.add_command(submit_command)
 main.add_command(doctor_command)

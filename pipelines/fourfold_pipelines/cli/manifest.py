@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from fourfold.contract import keys, plan as plans, pods, ways
+from fourfold.contract import caching, keys, plan as plans, pods, ways
 from fourfold.contract.errors import InvalidInputError
 from fourfold.contract.records import Training
 from fourfold_pipelines.cli import options
@@ -84,6 +84,7 @@ def _scenario(name: str, store: str, given: pods.Pods, said: dict[str, Any]) -> 
 
     arguments = options.experiment(scenarios=(name,), **said)
     # The names of the data set and of its split are a function of the source: found by making them.
+    how = caching.read(arguments["cache"])
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
         made = prepare(
             folder,
@@ -93,6 +94,7 @@ def _scenario(name: str, store: str, given: pods.Pods, said: dict[str, Any]) -> 
             split=arguments["split"],
             workers=arguments["workers"],
             seed=arguments["seed"],
+            caching=how,
         )
     run = "fourfold"
     training = Training(
@@ -107,6 +109,7 @@ def _scenario(name: str, store: str, given: pods.Pods, said: dict[str, Any]) -> 
             for key in ("epochs", "batch", "optimizer", "learning_rate", "seed", *ways.NUMBERS)
         },
         **ways.read(arguments["ways"]),
+        caching=how,
     )
     job = tfjob.build(training, given, run)
     return [job, tfjob.policy(job)] if tfjob.needs_policy(training) else [job]

@@ -7,13 +7,17 @@ from typing import Any
 
 import click
 
-from fourfold.contract import plan as plans, pods, starts, ways
+from fourfold.cache.budgets import bytes_of
+from fourfold.contract import caching, plan as plans, pods, starts, ways
+from fourfold.contract.caching import DTYPES, LIST
 from fourfold.contract.errors import InvalidInputError
 from fourfold.contract.records import STARTS
 from fourfold.contract.starts import FAMILIES
 from fourfold.prepare.split import RULES
 from fourfold_pipelines.chosen import KUBEFLOW_STORE
 
+CACHE = ("order", "cache_dtype", "cached_batch", "ram", "disk", "window", "ahead")
+"""Options that say how ready batches are kept and read."""
 NAMESPACE = "fourfold"
 """That ``manifests/overlays/kind`` makes."""
 
@@ -63,6 +67,25 @@ EXPERIMENT = (
                  show_default=True, help="federated: of the merged weights over rounds (FedAvgM)."),
     click.option("--proximal", type=click.FloatRange(min=0), default=0.0, show_default=True,
                  help="federated: how strongly workers are held to the round's start (FedProx)."),
+    click.option("--order", default="rows", show_default=True, metavar="ORDER",
+                 help="In which an epoch takes rows: rows (dealt anew), batches (cached batches in a new "
+                 "order), frozen, reverse, or list:FILE with row numbers."),
+    click.option("--cache-dtype", type=click.Choice(DTYPES), default="float32", show_default=True,
+                 help="Of values in cached batches; uint8 keeps pixels as they came, at a quarter of "
+                 "the bytes, and gives the same model."),
+    click.option("--cached-batch", type=click.IntRange(min=1), default=100, show_default=True,
+                 metavar="ROWS", help="Rows of one cached batch."),
+    click.option("--ram", default="", metavar="BYTES",
+                 help="Memory for the rows of one worker, such as 500M or 2Gi. [default: half of what its "
+                 "container may use]"),
+    click.option("--disk", default="", metavar="BYTES",
+                 help="Disk for cached batches of a store over the network; none for no such tier. "
+                 "[default: 10Gi, or 80 % of what is free; in pods by --pods]"),
+    click.option("--window", type=click.IntRange(min=0), default=0, metavar="N",
+                 help="Cached batches among which rows are dealt where a shard does not fit into --ram. "
+                 "[default: as many as fit]"),
+    click.option("--ahead", type=click.IntRange(min=0), default=16, show_default=True,
+                 metavar="N", help="Cached batches that are read ahead."),
 )  # fmt: skip
 """What is trained, and how."""
 
@@ -126,6 +149,7 @@ def experiment(data: str, learning_rate: float, scenarios: tuple[str, ...], **nu
         InvalidInputError: an option's value cannot be used.
     """
     chosen = list(dict.fromkeys(scenarios)) or list(plans.names())
+    cache = {name: numbers.pop(name) for name in CACHE}
     numbers = {**numbers, **{name: _listed(numbers[name]) for name in ("starts", "cut")}}
     sizes = ("workers", "members", "stages", "member_workers", "placement")
     for name in chosen:
@@ -148,7 +172,25 @@ def experiment(data: str, learning_rate: float, scenarios: tuple[str, ...], **nu
         "learning_rate": learning_rate,
         **inputs,
         "ways": ways.write(**numbers),
+        "cache": _cache(**cache),
     }
+
+
+def _cache(cache_dtype: str, cached_batch: int, order: str, ram: str, disk: str, **numbers: int) -> str:
+    """What the options say of the cache, as one JSON object."""
+    place = order.removeprefix(LIST)
+    if order.startswith(LIST) and place and "://" not in place:
+        order = LIST + str(Path(place).expanduser().absolute())
+    told = caching.write(
+        dtype=cache_dtype,
+        batch_rows=cached_batch,
+        order=order,
+        ram=bytes_of(ram) if ram else 0,
+        disk=-1 if disk == "none" else bytes_of(disk) if disk else 0,
+        **numbers,
+    )
+    caching.read(told)
+    return told
 
 
 def _listed(text: str) -> list[str]:

@@ -1,0 +1,197 @@
+"""Who reads a data set, so that nobody prunes what a run reads.
+
+A reader leaves a lease in the store and then looks whether somebody is pruning; who prunes leaves a mark and
+then looks for leases. Stores show a write to everybody at once, so at least one of the two sees the other,
+and gives
+way: the reader waits for a moment, the pruner leaves the data set as it is. Leases run out by themselves: a
+reader that was killed holds nothing up for longer than its lease.
+"""
+
+import contextlib
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from fourfold.contract import keys
+from fourfold.contract.datasets import Lease
+from fourfold.contract.errors import DamagedObjectError, MissingObjectError, StoreError
+from fourfold.contract.strict import from_json, to_json
+from fourfold.store.objects import Store
+
+SECONDS = 3600.0
+"""Of a reader's lease; it is renewed at a third of that."""
+MARK_SECONDS = 120.0
+"""After so long the mark of one who prunes, which is renewed, is that of one who was killed."""
+PREPARED = "prepared"
+"""The lease of runs that have prepared a data set and not read it yet; one for all of them."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """That somebody did something: prunes a data set, or has read it.
+
+    Attributes:
+        at: seconds since 1970.
+    """
+
+    at: float
+
+
+@contextlib.contextmanager
+def reading(
+    store: Store,
+    fingerprint: str,
+    seconds: float = SECONDS,
+    clock: Callable[[], float] = time.time,
+    patience: float = 10.0,
+    is_use: bool = True,
+) -> Iterator[None]:
+    """While somebody is inside, a data set is not pruned.
+
+    A store that may only be read is read without a lease.
+
+    Args:
+        store: that holds the data set.
+        fingerprint: of the data set.
+        seconds: until the lease runs out, unless it is renewed.
+        clock: seconds since 1970.
+        patience: seconds for which one who prunes it is waited for.
+        is_use: whether it counts as used then.
+    """
+    who = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+    key, since, over = keys.lease(fingerprint, who), clock(), threading.Event()
+
+    def renew() -> bool:
+        try:
+            store.write(key, to_json(Lease(who, since, clock() + seconds)))
+        except StoreError:
+            return False
+        return True
+
+    def keep() -> None:
+        while not over.wait(seconds / 3):
+            renew()
+
+    if _hold(store, fingerprint, renew, clock, patience) == "refused":
+        yield
+        return
+    keeper = threading.Thread(target=keep, name="lease", daemon=True)
+    keeper.start()
+    try:
+        yield
+    finally:
+        over.set()
+        keeper.join(timeout=1.0)
+        with contextlib.suppress(StoreError):
+            store.delete(key)
+            if is_use:
+                store.write(keys.used(fingerprint), to_json(Mark(clock())))
+
+
+def leave(
+    store: Store,
+    fingerprint: str,
+    seconds: float,
+    clock: Callable[[], float] = time.time,
+    patience: float = 1.1 * MARK_SECONDS,
+) -> None:
+    """Leaves a lease for a run that is about to write a data set, or to read what it has prepared.
+
+    A store that may only be read gets none.
+
+    Args:
+        store: that holds the data set, or will.
+        fingerprint: of the data set.
+        seconds: until it runs out.
+        clock: seconds since 1970.
+        patience: seconds for which one who prunes it is waited for.
+
+    Raises:
+        StoreError: somebody still prunes it.
+    """
+
+    def write() -> bool:
+        now = clock()
+        lease = Lease("a run that has prepared it", now, now + seconds)
+        try:
+            store.write(keys.lease(fingerprint, PREPARED), to_json(lease))
+        except StoreError:
+            return False
+        return True
+
+    if _hold(store, fingerprint, write, clock, patience) == "in vain":
+        raise StoreError(
+            f"{keys.dataset(fingerprint)} in {store.uri} is being pruned, and what is written now would go "
+            "with it: try again when that has ended"
+        )
+
+
+def _hold(
+    store: Store,
+    fingerprint: str,
+    write: Callable[[], bool],
+    clock: Callable[[], float],
+    patience: float,
+) -> str:
+    """Writes a lease that nobody overlooks.
+
+    One who is pruning already may delete it with all the rest: it is written anew when that has ended.
+
+    Returns:
+        ``held``; ``refused``, where the store takes none; ``in vain``, where it is still being pruned.
+    """
+    until = time.monotonic() + patience
+    while write():
+        if not is_being_pruned(store, fingerprint, clock()):
+            return "held"
+        while is_being_pruned(store, fingerprint, clock()):
+            if time.monotonic() > until:
+                return "in vain"
+            time.sleep(0.1)
+    return "refused"
+
+
+def living(store: Store, fingerprint: str, now: float) -> list[Lease]:
+    """The leases of a data set that have not run out.
+
+    One that cannot be read counts as living: it is being written, or somebody has to look at it.
+
+    Args:
+        store: that holds the data set.
+        fingerprint: of the data set.
+        now: seconds since 1970.
+    """
+    found = []
+    for key in store.list(keys.leases(fingerprint)):
+        try:
+            lease = from_json(Lease, store.read(key), key)
+        except MissingObjectError:
+            continue
+        except DamagedObjectError:
+            lease = Lease(f"{key}, which cannot be read", now, now + SECONDS)
+        if lease.until > now:
+            found.append(lease)
+    return found
+
+
+def last_used(store: Store, fingerprint: str) -> float:
+    """When a data set was last read, or prepared to be read, seconds since 1970; 0 for never."""
+    times = [0.0]
+    with contextlib.suppress(MissingObjectError, DamagedObjectError):
+        times.append(from_json(Mark, store.read(keys.used(fingerprint))).at)
+    for key in store.list(keys.leases(fingerprint)):
+        with contextlib.suppress(MissingObjectError, DamagedObjectError):
+            times.append(from_json(Lease, store.read(key), key).since)
+    return max(times)
+
+
+def is_being_pruned(store: Store, fingerprint: str, now: float) -> bool:
+    """Whether somebody is deleting a data set; the mark of one who was killed stops nobody."""
+    try:
+        return from_json(Mark, store.read(keys.pruning(fingerprint))).at > now - MARK_SECONDS
+    except (MissingObjectError, DamagedObjectError):
+        return False

@@ -1,0 +1,311 @@
+"""Reading a shard: every row once an epoch and right, whatever order, budgets and what was read before."""
+
+import time
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from fourfold.cache import dataset, layout, orders
+from fourfold.cache.budgets import Budgets
+from fourfold.cache.reader import Reader, fit
+from fourfold.contract import keys
+from fourfold.contract.caching import ORDERS
+from fourfold.contract.datasets import DatasetManifest
+from fourfold.contract.errors import DamagedObjectError, InvalidInputError, MissingObjectError, StoreError
+from fourfold.store.folder import FolderStore
+from tests.cache.stores import FarStore, HeldStore
+
+ROWS, BATCH = 230, 7
+LARGE = 10**9
+
+
+def describe(shape, rows_per_batch, dtype="float32"):
+    return DatasetManifest(
+        layout.FORMAT,
+        "beef",
+        "made up",
+        "ab",
+        "none",
+        dtype,
+        list(shape),
+        ["a", "b", "c"],
+        rows_per_batch,
+        {},
+    )
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Rows that tell themselves apart: row i holds i in all places, and is of class i modulo 3."""
+    x = np.broadcast_to(np.arange(ROWS, dtype=np.float32)[:, None, None], (ROWS, 4, 3)).copy()
+    return x, (np.arange(ROWS) % 3).astype(np.int32)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory, rows):
+    """A folder with the rows as a data set, which no test changes."""
+    root = tmp_path_factory.mktemp("data")
+    dataset.write_dataset(FolderStore(root), describe((4, 3), BATCH), {"train": rows})
+    return root
+
+
+@pytest.fixture(scope="module")
+def manifest(root):
+    return dataset.read_manifest(FolderStore(root), "beef")
+
+
+def all_of(stream, at_once):
+    xs, ys = [np.empty((0, 4, 3), np.float32)], [np.empty(0, np.int32)]
+    while stream.left:
+        x, y = stream.take(min(at_once, stream.left))
+        xs.append(x)
+        ys.append(y)
+    return np.concatenate(xs), np.concatenate(ys)
+
+
+@st.composite
+def cases(draw):
+    workers = draw(st.integers(1, 5))
+    return {
+        "owner": np.array(draw(st.lists(st.integers(0, workers - 1), min_size=ROWS, max_size=ROWS))),
+        "workers": workers,
+        "order": draw(st.sampled_from([*ORDERS, "list:x"])),
+        "ram": draw(st.sampled_from([1, 1500, 3000, 6000, LARGE])),
+        "disk": draw(st.sampled_from([0, 900, LARGE])),
+        "ahead": draw(st.integers(0, 5)),
+        "at_once": draw(st.integers(1, 4)),
+        "window": draw(st.sampled_from([0, 0, 1, 3])),
+        "take": draw(st.integers(1, 90)),
+        "start": draw(st.floats(0, 1)),
+        "seed": draw(st.integers(0, 3)),
+    }
+
+
+@settings(max_examples=120, deadline=None)
+@given(case=cases())
+def test_every_row_once_an_epoch_right_and_in_order_and_the_same_rest_when_resumed(
+    case, root, manifest, rows, tmp_path_factory
+):
+    store, seen = FarStore(root), []
+    folder = tmp_path_factory.mktemp("disk") if case["disk"] else ""
+    budgets = Budgets(case["ram"], case["disk"], str(folder), case["ahead"], case["at_once"])
+    for worker in range(case["workers"]):
+        numbers = np.flatnonzero(case["owner"] == worker)
+        given_order = np.random.default_rng(worker).permutation(len(numbers))
+        with Reader(store, manifest, "train", numbers, budgets, case["window"]) as reader:
+            for epoch in range(2):
+                windows = orders.windows(
+                    case["order"], case["seed"], epoch, worker, reader.owners, reader.fit.window, given_order
+                )
+                wanted = numbers[np.concatenate([*windows, np.empty(0, np.int64)])]
+                start = int(case["start"] * len(wanted)) if epoch else 0
+                x, y = all_of(reader.epoch(windows, start), case["take"])
+                np.testing.assert_array_equal(x, rows[0][wanted[start:]])
+                np.testing.assert_array_equal(y, rows[1][wanted[start:]])
+            if not case["start"]:
+                assert len(wanted) == len(numbers)
+        seen.append(wanted)
+    # Complete and disjoint: the union over the workers is every row once.
+    assert sorted(np.concatenate(seen)) == list(range(ROWS))
+
+
+def test_other_workers_find_what_is_there_and_write_nothing(root, manifest):
+    """Elastic: as many workers as there are this time read one and the same copy."""
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()}
+    for workers in (1, 2, 5):
+        found = []
+        for numbers in np.array_split(np.random.default_rng(workers).permutation(ROWS), workers):
+            with Reader(FolderStore(root), manifest, "train", np.sort(numbers), Budgets(LARGE)) as reader:
+                x, _ = reader.epoch([np.arange(len(numbers))]).take(len(numbers))
+            found += x[:, 0, 0].astype(int).tolist()
+        assert sorted(found) == list(range(ROWS))
+    assert {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()} == before
+
+
+# From where.
+
+
+def served(reader, window=None, order="rows"):
+    windows = orders.windows(order, 0, window or 0, 0, reader.owners, reader.fit.window)
+    all_of(reader.epoch(windows), 50)
+    return reader.take_served()
+
+
+def test_what_fits_is_fetched_once_and_then_comes_from_memory(root, manifest):
+    store = FarStore(root)
+    with Reader(store, manifest, "train", None, Budgets(LARGE)) as reader:
+        first, second = served(reader), served(reader, 1)
+    assert (first.store, first.disk, first.objects) == (ROWS, 0, -(-ROWS // BATCH))
+    assert first.fetched == manifest.parts["train"].bytes
+    assert (second.store, second.disk, second.fetched) == (0, 0, 0)
+    assert len(store.batches_read) == len(set(store.batches_read)) == -(-ROWS // BATCH)
+
+
+def test_what_does_not_fit_into_memory_comes_from_disk_and_some_of_it_stays_in_memory(
+    root, manifest, tmp_path
+):
+    store = FarStore(root)
+    row = 4 * 3 * 4 + 4
+    budgets = Budgets(ROWS * row // 2, LARGE, str(tmp_path), at_once=1)
+    with Reader(store, manifest, "train", None, budgets) as reader:
+        assert not reader.fit.whole
+        kept = reader.fit.kept * BATCH
+        assert 0 < kept * row < budgets.ram / 2
+        first, second = served(reader), served(reader, 1)
+    assert (first.store, first.disk) == (ROWS, 0)
+    assert (second.store, second.disk) == (0, ROWS - kept)
+    assert len(store.batches_read) == -(-ROWS // BATCH)
+
+
+def test_what_fits_nowhere_comes_from_the_store_each_time(root, manifest, tmp_path):
+    store = FarStore(root)
+    with Reader(store, manifest, "train", None, Budgets(1, 1, str(tmp_path), at_once=1)) as reader:
+        assert (served(reader).store, served(reader, 1).store) == (ROWS, ROWS)
+        assert reader.said == ["no more is kept on disk: its budget of 1 bytes is used up"]
+
+
+@given(
+    st.integers(0, 10**6), st.integers(1, 500), st.lists(st.integers(1, 50), max_size=30), st.integers(1, 8),
+    st.integers(0, 9),
+)  # fmt: skip
+def test_a_fit_never_takes_more_than_its_budget_unless_one_batch_of_each_does(
+    ram, row, sizes, at_once, window
+):
+    sizes = np.array(sizes, dtype=np.int64)
+    largest = int(sizes.max(initial=0)) * row
+    found = fit(ram, row, sizes, largest, at_once, window)
+    if found.whole:
+        assert not len(sizes) or sizes.sum() * row + at_once * largest <= ram
+        return
+    assert 1 <= found.window <= len(sizes)
+    assert 0 <= found.kept < len(sizes)
+    kept = int(sizes[: found.kept].sum()) * row
+    if not window and found.window > 1:
+        assert kept + 2 * found.window * largest + at_once * largest <= ram
+
+
+def test_memory_stays_within_its_budget(tmp_path):
+    rows, shape = 3000, (20, 250)
+    store = FolderStore(tmp_path)
+    x = np.random.default_rng(0).random((rows, *shape), dtype=np.float32)
+    manifest = dataset.write_dataset(store, describe(shape, 50), {"train": (x, np.zeros(rows, np.int32))})
+    assert manifest.bytes > 60e6
+    del x
+    tracemalloc.start()
+    try:
+        with Reader(store, manifest, "train", None, Budgets(12_000_000, at_once=2)) as reader:
+            for epoch in range(2):
+                stream = reader.epoch(orders.windows("rows", 0, epoch, 0, reader.owners, reader.fit.window))
+                while stream.left:
+                    stream.take(min(50, stream.left))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # Beside the budget: the rows that were taken last, twice while they are put together, and indexes.
+    assert peak < 12_000_000 + 3 * 50 * 20_000 + 500_000
+
+
+# Reading ahead.
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 3, 6])
+@pytest.mark.parametrize("ram", [LARGE, 20 * (7 * 52 + 256)], ids=["whole", "windows"])
+def test_so_many_batches_are_asked_for_before_they_are_needed(root, manifest, ahead, ram):
+    store = HeldStore(root)
+    with Reader(store, manifest, "train", None, Budgets(ram, ahead=ahead, at_once=8)) as reader:
+        windows = orders.windows("frozen", 0, 0, 0, reader.owners, reader.fit.window)
+        expected = ahead if reader.fit.whole else 1 + min(ahead, reader.fit.window)
+        stream = reader.epoch(windows)
+        _until(lambda: len(store.asked) >= expected)
+        time.sleep(0.05)
+        assert len(store.asked) == expected
+        store.released.set()
+        assert stream.take(5)[0][:, 0, 0].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_what_is_needed_first_is_asked_for_first(root, manifest):
+    store = HeldStore(root)
+    store.released.set()
+    with Reader(store, manifest, "train", None, Budgets(LARGE, ahead=2, at_once=1)) as reader:
+        places = np.arange(ROWS)[::-1].copy()
+        all_of(reader.epoch([places]), 10)
+    assert [int(key[-13:-4]) for key in store.asked] == list(range(-(-ROWS // BATCH)))[::-1]
+
+
+def _until(is_so, seconds=10.0):
+    until = time.monotonic() + seconds
+    while not is_so() and time.monotonic() < until:
+        time.sleep(0.005)
+    assert is_so()
+
+
+# Faults.
+
+
+@pytest.mark.parametrize("ram", [LARGE, 1], ids=["whole", "windows"])
+@pytest.mark.parametrize("damage", ["missing", "flipped", "cut"])
+def test_a_batch_that_is_missing_or_damaged_is_named_each_time_it_is_needed(tmp_path, rows, ram, damage):
+    store = FolderStore(tmp_path)
+    manifest = dataset.write_dataset(store, describe((4, 3), BATCH), {"train": rows})
+    key = keys.batch("beef", "train", 4)
+    data = store.read(key)
+    if damage == "missing":
+        store.delete(key)
+    else:
+        store.write(key, data[:-1] + (bytes([data[-1] ^ 1]) if damage == "flipped" else b""))
+    with Reader(store, manifest, "train", None, Budgets(ram, ahead=1)) as reader:
+        windows = orders.windows("frozen", 0, 0, 0, reader.owners, reader.fit.window)
+        stream = reader.epoch(windows)
+        x, _ = stream.take(4 * BATCH)
+        assert x[:, 0, 0].tolist() == list(range(4 * BATCH))
+        for _ in range(2):
+            with pytest.raises(MissingObjectError if damage == "missing" else DamagedObjectError, match=key):
+                stream.take(1)
+
+
+def test_a_store_that_goes_in_mid_epoch_is_told(root, manifest):
+    store = HeldStore(root)
+    store.released.set()
+    with Reader(store, manifest, "train", None, Budgets(LARGE, ahead=1)) as reader:
+        stream = reader.epoch([np.arange(ROWS)])
+        stream.take(20)
+        store.gone = True
+        with pytest.raises(StoreError, match="the store is gone"):
+            stream.take(100)
+
+
+def test_what_came_damaged_once_is_read_again(root, manifest, rows):
+    damaged = set()
+
+    def once(key, data):
+        if "/train/0" not in key or key in damaged:
+            return data
+        damaged.add(key)
+        return data[:-2] + bytes([data[-2] ^ 4]) + data[-1:]
+
+    with Reader(FarStore(root, damage=once), manifest, "train", None, Budgets(LARGE)) as reader:
+        x, y = reader.epoch([np.arange(ROWS)]).take(ROWS)
+    np.testing.assert_array_equal(x, rows[0])
+    np.testing.assert_array_equal(y, rows[1])
+    assert len(damaged) == -(-ROWS // BATCH)
+
+
+def test_more_rows_than_are_left_and_rows_out_of_range_are_refused(root, manifest):
+    with Reader(FolderStore(root), manifest, "train", np.arange(10), Budgets(LARGE)) as reader:
+        stream = reader.epoch([np.arange(10)])
+        assert len(stream.take(0)[1]) == 0
+        stream.take(7)
+        with pytest.raises(InvalidInputError, match="4 rows were asked for, the epoch has 3 left"):
+            stream.take(4)
+        assert stream.take(3)[0][:, 0, 0].tolist() == [7, 8, 9]
+    with pytest.raises(InvalidInputError, match="train has rows 0 to 229"):
+        Reader(FolderStore(root), manifest, "train", np.array([ROWS]), Budgets(LARGE))
+
+
+def test_a_reader_without_rows_gives_none(root, manifest):
+    with Reader(FolderStore(root), manifest, "train", np.array([], np.int64), Budgets(1)) as reader:
+        stream = reader.epoch(orders.windows("rows", 0, 0, 0, reader.owners, reader.fit.window))
+        assert stream.left == 0
+        assert stream.take(0)[0].shape == (0, 4, 3)

@@ -181,6 +181,7 @@ def test_a_batch_of_another_shape_than_the_manifest_says_is_refused(objects, mad
 
     def lie(index):
         index["sha256"][2] = np.frombuffer(bytes.fromhex(sha256(short)), np.uint8)
+        index["bytes"][2] = len(short)
         return index
 
     with pytest.raises(DamagedObjectError, match=f"{MIDDLE} is no cached batch of 10 rows .3, 2, 1. float32"):

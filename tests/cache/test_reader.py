@@ -309,3 +309,27 @@ def test_a_reader_without_rows_gives_none(root, manifest):
         stream = reader.epoch(orders.windows("rows", 0, 0, 0, reader.owners, reader.fit.window))
         assert stream.left == 0
         assert stream.take(0)[0].shape == (0, 4, 3)
+
+
+@pytest.mark.parametrize("where", ["store", "disk"])
+def test_what_is_damaged_after_it_was_read_is_found_the_next_time(tmp_path, rows, where):
+    """Verified by its sha256 once, and by a sum that was remembered from then on."""
+    store = FarStore(tmp_path / "data")
+    manifest = dataset.write_dataset(store, describe((4, 3), BATCH), {"train": rows})
+    budgets = Budgets(1, LARGE if where == "disk" else 0, str(tmp_path / "disk"), ahead=0, at_once=1)
+    key = keys.batch("beef", "train", 5)
+    with Reader(store, manifest, "train", None, budgets) as reader:
+        windows = orders.windows("frozen", 0, 0, 0, reader.owners, reader.fit.window)
+        all_of(reader.epoch(windows), 20)
+        path = tmp_path / ("disk" if where == "disk" else "data") / key
+        data = path.read_bytes()
+        for at in (len(data) - 3, 150, 5):
+            path.write_bytes(data[:at] + bytes([data[at] ^ 16]) + data[at + 1 :])
+            if where == "disk":
+                x, _ = all_of(reader.epoch(windows), 20)
+                np.testing.assert_array_equal(x, rows[0])
+                assert reader.said == [f"{key} was damaged on disk and is fetched again"]
+                assert path.read_bytes() == data
+            else:
+                with pytest.raises(DamagedObjectError, match=key):
+                    all_of(reader.epoch(windows), 20)

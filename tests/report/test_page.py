@@ -53,6 +53,7 @@ def test_every_picture_has_a_label(html):
         "Loss and distance to the merge of federated by round",
         "Stages of pipeline at work during one step",
         "Stages of hybrid at work during one step",
+        "How long the steps of each scenario waited for rows, by epoch",
         "Rows of each class at each worker",
     ]
 
@@ -153,7 +154,7 @@ def test_no_speed_up_is_claimed_for_stages_that_take_turns_or_share_a_device(run
     section = document.text.split("Stages at work")[1]
     assert said in section
     assert shares in section
-    assert len(document.all("svg")) == 3 + bool(busy)
+    assert len(document.all("svg")) == 4 + bool(busy)
 
 
 def test_it_says_that_copies_stay_equal_and_how_far_they_would_have_gone(run, change_reports):

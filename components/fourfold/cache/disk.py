@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fourfold.contract import keys
+from fourfold.store.folder import read_file_into
 
 LOCKS = "locks"
 STRIPES = 256
@@ -47,14 +48,19 @@ class DiskTier:
             if accounts is not None:
                 _write_number(accounts, self._count())
 
-    def get(self, key: str) -> bytes | None:
-        """The bytes under a key, as they are; None where there are none."""
+    def get(self, key: str, buffer: bytearray | None = None) -> memoryview | None:
+        """The bytes under a key, as they are; None where there are none.
+
+        Args:
+            key: of a cached batch.
+            buffer: to read into; a new one if None.
+        """
         try:
-            return (self._root / key).read_bytes()
+            return read_file_into(self._root / key, bytearray() if buffer is None else buffer)
         except OSError:
             return None
 
-    def put(self, key: str, data: bytes) -> bool:
+    def put(self, key: str, data: bytes | memoryview) -> bool:
         """Puts a batch here, if there is room, also after what nobody reads now has made room.
 
         Returns:

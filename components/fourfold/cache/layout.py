@@ -53,7 +53,7 @@ def batch_to_bytes(x: np.ndarray, y: np.ndarray) -> bytes:
 
 
 def batch_from_bytes(
-    data: bytes, name: str, rows: int, shape: tuple[int, ...], dtype: str
+    data: bytes | memoryview, name: str, rows: int, shape: tuple[int, ...], dtype: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """The rows of a cached batch; nothing is copied.
 
@@ -65,7 +65,7 @@ def batch_from_bytes(
         dtype: of ``x``.
 
     Returns:
-        ``x`` [n, ...] and ``y`` [n] int32, which cannot be written to.
+        ``x`` [n, ...] and ``y`` [n] int32.
 
     Raises:
         DamagedObjectError: the bytes are no such batch.

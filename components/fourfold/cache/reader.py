@@ -7,9 +7,10 @@ needed next), and through the other half rows move in windows, one in use and th
 """
 
 import concurrent.futures
+import contextlib
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -106,6 +107,7 @@ class Reader:
         self._tiers = Tiers(self._batches, budgets)
         self._kept: dict[int, Batch | None] = dict.fromkeys(needed[: self.fit.kept].tolist())
         self._whole: _Window | None = None
+        self._spare: list[Batch] = []
         self._pool = concurrent.futures.ThreadPoolExecutor(budgets.at_once, thread_name_prefix="cache")
 
     @property
@@ -146,30 +148,44 @@ class Reader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _open(self, places: np.ndarray) -> "_Window":
+    def _open(self, places: np.ndarray) -> "_Opened":
         """A window of these places, in the order in which they will be taken; it is being read."""
         if not self.fit.whole:
-            window = _Window(self, np.sort(places))
+            by_place = np.argsort(places)
+            where = np.empty(len(places), np.int64)
+            where[by_place] = np.arange(len(places))
+            window = _Window(self, places[by_place])
             window.read(places, ahead=len(self._batches))
-            return window
+            return _Opened(window, places, where)
         if self._whole is None:
             self._whole = _Window(self, np.arange(len(self)))
         self._whole.read(places, self.ahead)
-        return self._whole
+        return _Opened(self._whole, places, places)
 
-    def _read(self, index: int) -> Batch:
-        """The shard's rows of a cached batch, as they are kept."""
+    def _arrays(self, rows: int) -> Batch:
+        """Arrays for the rows of a window: those of one that is done with, where there are some."""
+        if self._spare and len(self._spare[-1][1]) >= rows:
+            x, y = self._spare.pop()
+        else:
+            self._spare.clear()
+            x, y = np.empty((rows, *self.shape), self._manifest.dtype), np.empty(rows, np.int32)
+        return x, y
+
+    @contextlib.contextmanager
+    def _reading(self, index: int) -> Iterator[Batch]:
+        """The shard's rows of a cached batch, as they are kept; good while one is inside."""
         kept = self._kept.get(index)
         if kept is not None:
-            return kept
-        x, y = self._tiers.read(index, self._sizes[index])
-        begin, end = np.searchsorted(self.owners, (index, index + 1))
-        if end - begin < len(y):
-            inside = self.numbers[begin:end] - index * self._manifest.rows_per_batch
-            x, y = x[inside], y[inside]
-        if index in self._kept:
-            self._kept[index] = x, y
-        return x, y
+            yield kept
+            return
+        with self._tiers.reading(index, self._sizes[index]) as (x, y):
+            begin, end = np.searchsorted(self.owners, (index, index + 1))
+            if end - begin < len(y):
+                inside = self.numbers[begin:end] - index * self._manifest.rows_per_batch
+                x, y = x[inside], y[inside]
+            if index in self._kept:
+                self._kept[index] = x, y = x.copy(), y.copy()
+            yield x, y
 
 
 class _Window:
@@ -183,12 +199,10 @@ class _Window:
     def __init__(self, reader: Reader, held: np.ndarray):
         manifest = reader._manifest
         self._reader, self._held = reader, held
-        self._x = np.empty((len(held), *manifest.shape), manifest.dtype)
-        self._y = np.empty(len(held), np.int32)
+        self._x, self._y = reader._arrays(len(held))
         self._scale = manifest.scale
-        self._all = len(held) == len(reader)
         self._owners = reader.owners[held]
-        self._absent = set(np.unique(self._owners).tolist())
+        self._absent = set(self._owners[np.flatnonzero(np.diff(self._owners, prepend=-1))].tolist())
         self.batches = len(self._absent)
         self._reading: dict[int, concurrent.futures.Future[None]] = {}
         self._queue: dict[int, None] = {}
@@ -211,16 +225,20 @@ class _Window:
         )
         self._top_up()
 
-    def take(self, places: np.ndarray) -> Batch:
-        """The rows of these places, ready; waits until they are here.
+    def take(self, places: np.ndarray, where: np.ndarray) -> Batch:
+        """The rows of these places, which lie at ``where``, ready; waits until they are here.
 
         Raises:
             FourfoldError: a batch could not be read.
         """
         if self._absent:
             self._wait(places)
-        where = places if self._all else np.searchsorted(self._held, places)
         return values.ready(np.take(self._x, where, axis=0), self._scale), np.take(self._y, where)
+
+    def release(self) -> None:
+        """Hands its arrays on to the next window, where nothing is being read into them any more."""
+        if not self._absent and self is not self._reader._whole:
+            self._reader._spare.append((self._x, self._y))
 
     def _wait(self, places: np.ndarray) -> None:
         needed = [i for i in np.unique(self._reader.owners[places]).tolist() if i in self._absent]
@@ -248,12 +266,21 @@ class _Window:
         self._reading[index] = self._reader._pool.submit(self._fill, index)
 
     def _fill(self, index: int) -> None:
-        x, y = self._reader._read(index)
-        begin, end = np.searchsorted(self._owners, (index, index + 1))
-        if end - begin < len(y):
-            chosen = self._held[begin:end] - np.searchsorted(self._reader.owners, index)
-            x, y = x[chosen], y[chosen]
-        self._x[begin:end], self._y[begin:end] = x, y
+        with self._reader._reading(index) as (x, y):
+            begin, end = np.searchsorted(self._owners, (index, index + 1))
+            if end - begin < len(y):
+                chosen = self._held[begin:end] - np.searchsorted(self._reader.owners, index)
+                x, y = x[chosen], y[chosen]
+            self._x[begin:end], self._y[begin:end] = x, y
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A window, the places of its rows in the order in which they are taken, and where each lies in it."""
+
+    window: _Window
+    places: np.ndarray
+    where: np.ndarray
 
 
 class Stream:
@@ -266,7 +293,7 @@ class Stream:
 
     def __init__(self, reader: Reader, windows: list[np.ndarray]):
         self._reader, self._coming = reader, deque(windows)
-        self._opened: deque[tuple[_Window, np.ndarray]] = deque()
+        self._opened: deque[_Opened] = deque()
         self._at, self.left = 0, sum(map(len, windows))
         self.waited = 0.0
         """Seconds that whoever takes rows has spent here."""
@@ -292,10 +319,11 @@ class Stream:
             raise InvalidInputError(f"{rows} rows were asked for, the epoch has {self.left} left")
         pieces = []
         while rows:
-            window, places = self._current()
-            piece = places[self._at : self._at + rows]
-            pieces.append(window.take(piece))
-            self._at, self.left, rows = self._at + len(piece), self.left - len(piece), rows - len(piece)
+            now = self._current()
+            some = slice(self._at, min(self._at + rows, len(now.places)))
+            pieces.append(now.window.take(now.places[some], now.where[some]))
+            count = some.stop - some.start
+            self._at, self.left, rows = some.stop, self.left - count, rows - count
         if len(pieces) == 1:
             taken = pieces[0]
         else:
@@ -305,10 +333,10 @@ class Stream:
         self.waited += self._reader._clock() - began
         return taken
 
-    def _current(self) -> tuple["_Window", np.ndarray]:
-        """The window that the next row is in, and the places of all of its rows."""
-        if self._at == len(self._opened[0][1]):
-            self._opened.popleft()
+    def _current(self) -> _Opened:
+        """The window that the next row is in."""
+        if self._at == len(self._opened[0].places):
+            self._opened.popleft().window.release()
             self._at = 0
             self._look_ahead()
         return self._opened[0]
@@ -317,11 +345,10 @@ class Stream:
         """Opens the window that is needed, and those after it as far as is read ahead and memory allows."""
         reader = self._reader
         while self._coming and self._may_open(min(reader.ahead, reader.fit.window)):
-            places = self._coming.popleft()
-            self._opened.append((reader._open(places), places))
+            self._opened.append(reader._open(self._coming.popleft()))
 
     def _may_open(self, limit: int) -> bool:
         if len(self._opened) < 2:
             # The one that is needed; and the one after it, of which no part could be dealt without the rest.
             return not self._opened or self._reader.ahead > 0
-        return sum(window.batches for window, _ in list(self._opened)[1:]) < limit
+        return sum(each.window.batches for each in list(self._opened)[1:]) < limit

@@ -1,7 +1,9 @@
 """Where a cached batch comes from: memory, else the disk tier, else the store; verified wherever it lay."""
 
 import contextlib
+import os
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +12,10 @@ from fourfold.cache.budgets import Budgets
 from fourfold.cache.dataset import Batches
 from fourfold.cache.disk import DiskTier
 from fourfold.contract.errors import DamagedObjectError
+from fourfold.store.folder import FolderStore, read_file_into
+
+TRIES = 3
+"""How often an object is read that comes damaged."""
 
 
 @dataclass
@@ -29,6 +35,13 @@ class Served:
     objects: int = 0
 
 
+class _Own(threading.local):
+    """What each thread has of its own: a buffer that is used again and again."""
+
+    def __init__(self):
+        self.buffer = bytearray()
+
+
 class Tiers:
     """Reads cached batches of one part, each from the nearest tier that has it.
 
@@ -43,7 +56,10 @@ class Tiers:
         self._disk: DiskTier | None = None
         self._held = contextlib.ExitStack()
         self.said: list[str] = []
-        self._served = Served()
+        self._served, self._own = Served(), _Own()
+        # From disk, mostly from the system's own cache, more at once would only take turns at the cores,
+        # which the step wants, too; a network's delays are another matter.
+        self._turns = threading.Semaphore(max(1, (os.cpu_count() or 1) // 2))
         if budgets.disk and budgets.folder:
             try:
                 self._disk = DiskTier(budgets.folder, budgets.disk)
@@ -51,33 +67,36 @@ class Tiers:
             except OSError as error:
                 self._say(f"the disk tier {budgets.folder} cannot be used: {error.strerror or error}")
 
-    def read(self, index: int, rows: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """The rows of a cached batch, as they are kept.
+    @contextlib.contextmanager
+    def reading(self, index: int, rows: int | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """The rows of a cached batch, as they are kept; they are good while one is inside.
 
         Args:
             index: of the batch.
             rows: how many of them will be served; all if None.
 
-        Returns:
-            ``x`` [n, ...] and ``y`` [n] int32; neither can be written to.
+        Yields:
+            ``x`` [n, ...] and ``y`` [n] int32, not to be written to.
 
         Raises:
-            MissingObjectError: neither tier has it; the error names its key.
+            MissingObjectError: no tier has it; the error names its key.
             DamagedObjectError: it is not what the manifest says in the store, either.
             StoreError: the store did not answer.
         """
-        rows = self._batches.rows(index) if rows is None else rows
+        with contextlib.ExitStack() as turn:
+            yield self._read(index, self._batches.rows(index) if rows is None else rows, turn)
+
+    def _read(self, index: int, rows: int, turn: contextlib.ExitStack) -> tuple[np.ndarray, np.ndarray]:
         if self._disk is None:
-            return self._from_store(index, rows)
-        found = self._from_disk(index, rows)
+            return self._from_store(index, rows, turn)
+        found = self._from_disk(index, rows, turn)
         if found is not None:
             return found
-        key = self._batches.key(index)
         if self._disk.full:
-            return self._from_store(index, rows)
-        with self._disk.once(key):
+            return self._from_store(index, rows, turn)
+        with self._disk.once(self._batches.key(index)):
             # Another process of this node may have fetched it while we waited.
-            return self._from_disk(index, rows) or self._from_store(index, rows)
+            return self._from_disk(index, rows, turn) or self._from_store(index, rows, turn)
 
     def take_served(self) -> Served:
         """What was served since the last time."""
@@ -89,15 +108,20 @@ class Tiers:
         """Lets go of what is held; may be called twice."""
         self._held.close()
 
-    def _from_disk(self, index: int, rows: int) -> tuple[np.ndarray, np.ndarray] | None:
+    def _from_disk(
+        self, index: int, rows: int, turn: contextlib.ExitStack
+    ) -> tuple[np.ndarray, np.ndarray] | None:
         assert self._disk is not None
         key = self._batches.key(index)
-        data = self._disk.get(key)
-        if data is None:
-            return None
+        turn.enter_context(self._turns)
         try:
+            data = self._disk.get(key, self._own.buffer)
+            if data is None:
+                turn.close()
+                return None
             found = self._batches.decode(index, data)
         except DamagedObjectError:
+            turn.close()
             self._disk.drop(key)
             self._say(f"{key} was damaged on disk and is fetched again")
             return None
@@ -105,13 +129,19 @@ class Tiers:
             self._served.disk += rows
         return found
 
-    def _from_store(self, index: int, rows: int) -> tuple[np.ndarray, np.ndarray]:
-        key = self._batches.key(index)
-        data = self._batches.store.read(key)
-        if not self._batches.is_whole(index, data):
-            # Damaged on its way, perhaps: once more; what lies there damaged is told by name.
-            data = self._batches.store.read(key)
-        found = self._batches.decode(index, data)
+    def _from_store(self, index: int, rows: int, turn: contextlib.ExitStack) -> tuple[np.ndarray, np.ndarray]:
+        key, left = self._batches.key(index), TRIES
+        if self._local:
+            turn.enter_context(self._turns)
+        while True:
+            data, left = self._fetch(key), left - 1
+            try:
+                found = self._batches.decode(index, data)
+                break
+            except DamagedObjectError:
+                # On its way, perhaps; what lies there damaged is told by name.
+                if not left:
+                    raise
         with self._guard:
             self._served.fetched += len(data)
             self._served.objects += 1
@@ -122,6 +152,13 @@ class Tiers:
         if self._disk is not None and not self._disk.put(key, data) and self._disk.full:
             self._say(f"no more is kept on disk: {self._disk.full}")
         return found
+
+    def _fetch(self, key: str) -> bytes | memoryview:
+        store = self._batches.store
+        if isinstance(store, FolderStore) and self._local:
+            with contextlib.suppress(OSError):
+                return read_file_into(store.path(key), self._own.buffer)
+        return store.read(key)
 
     def _say(self, sentence: str) -> None:
         with self._guard:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from fourfold.cache.worth import worth
 from fourfold.contract import plan as plans
 from fourfold.page import document, lanes, pictures, training_pictures
 from fourfold.report.results import REFERENCES, SOURCES
@@ -48,9 +49,14 @@ def _row(name: str, scenario: dict[str, Any]) -> dict[str, Any]:
 
 def _read(scenario: dict[str, Any], seconds: float) -> dict[str, float]:
     """Where the rows of all epochs came from, and how long steps waited for them."""
-    total = {name: sum(each[name] for each in scenario["inputs"]) for name in (*SOURCES, "fetched", "waited")}
+    inputs = scenario["inputs"]
+    total = {name: sum(each[name] for each in inputs) for name in (*SOURCES, "fetched", "waited")}
     rows = sum(total[name] for name in SOURCES) or 1
+    # By arithmetic: what the first epoch waited for a batch is a miss. Its rows were fetched then.
+    updates = scenario["updates_per_epoch"]
+    miss = inputs[0]["waited"] / updates if inputs else 0.0
     return {
+        "without": worth(updates, 1, max(1, len(inputs)), miss, 0.0).without,
         **{name: total[name] / rows for name in SOURCES},
         "fetched": total["fetched"],
         "waited": total["waited"],

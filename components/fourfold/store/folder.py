@@ -18,6 +18,27 @@ def write_file(path: str, data: bytes) -> None:
     FolderStore(file.parent).write(file.name, data)
 
 
+def read_file_into(path: Path, buffer: bytearray) -> memoryview:
+    """Reads a file into a buffer, which grows as it must; gives the part of it that holds the file.
+
+    Memory that is used again costs a third of the time of memory that is new.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        size, done = os.fstat(handle).st_size, 0
+        if len(buffer) < size:
+            buffer.extend(bytes(size - len(buffer)))
+        view = memoryview(buffer)[:size]
+        while done < size and (count := os.readv(handle, [view[done:]])):
+            done += count
+        return view[:done]
+    finally:
+        os.close(handle)
+
+
 class FolderStore:
     """A folder as a store: an object is a file, written under another name and renamed when it is whole."""
 
@@ -27,7 +48,7 @@ class FolderStore:
 
     def read(self, key: str) -> bytes:
         """See ``Store``."""
-        path = self._path(key)
+        path = self.path(key)
         try:
             return path.read_bytes()
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -37,7 +58,7 @@ class FolderStore:
 
     def write(self, key: str, data: bytes) -> None:
         """See ``Store``."""
-        path = self._path(key)
+        path = self.path(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(dir=path.parent, prefix=keys.PART)
@@ -60,11 +81,11 @@ class FolderStore:
 
     def exists(self, key: str) -> bool:
         """See ``Store``."""
-        return self._path(key).is_file()
+        return self.path(key).is_file()
 
     def folders(self, prefix: str) -> list[str]:
         """See ``Store``."""
-        base = self._path(prefix.rstrip("/")) if prefix.strip("/") else self._root
+        base = self.path(prefix.rstrip("/")) if prefix.strip("/") else self._root
         if not base.is_dir():
             return []
         # As in other stores, there is no folder without an object.
@@ -73,7 +94,7 @@ class FolderStore:
 
     def list(self, prefix: str) -> list[str]:
         """See ``Store``."""
-        base = self._path(prefix.rstrip("/")) if prefix.strip("/") else self._root
+        base = self.path(prefix.rstrip("/")) if prefix.strip("/") else self._root
         if not base.is_dir():
             return []
         files = (path for path in base.rglob("*") if path.is_file() and not path.name.startswith(keys.PART))
@@ -82,7 +103,7 @@ class FolderStore:
     def delete(self, key: str) -> None:
         """See ``Store``."""
         try:
-            self._path(key).unlink(missing_ok=True)
+            self.path(key).unlink(missing_ok=True)
         except NotADirectoryError:
             return
         except OSError as error:
@@ -90,7 +111,12 @@ class FolderStore:
 
     def below(self, prefix: str) -> "FolderStore":
         """See ``Store``."""
-        return FolderStore(self._path(prefix.rstrip("/")))
+        return FolderStore(self.path(prefix.rstrip("/")))
 
-    def _path(self, key: str) -> Path:
+    def path(self, key: str) -> Path:
+        """The file that an object is, or would be.
+
+        Raises:
+            InvalidInputError: the key is none.
+        """
         return self._root.joinpath(*keys.parts(key))

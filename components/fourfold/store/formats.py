@@ -12,7 +12,7 @@ from numpy.lib import format as npy
 from fourfold.contract.errors import DamagedObjectError
 
 
-def sha256(data: bytes) -> str:
+def sha256(data: bytes | memoryview) -> str:
     """The SHA-256 of bytes, in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 

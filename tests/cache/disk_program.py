@@ -29,6 +29,8 @@ class Stopping(FarStore):
                 print("stopped", flush=True)
                 time.sleep(60)
             self.left -= 1
+            # Long enough for the others to want the same one.
+            time.sleep(0.01)
         return super().read(key)
 
 

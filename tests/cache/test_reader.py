@@ -72,7 +72,8 @@ def cases(draw):
         "owner": np.array(draw(st.lists(st.integers(0, workers - 1), min_size=ROWS, max_size=ROWS))),
         "workers": workers,
         "order": draw(st.sampled_from([*ORDERS, "list:x"])),
-        "ram": draw(st.sampled_from([1, 1500, 3000, 6000, LARGE])),
+        "ram": draw(st.sampled_from([1, 1500, 3000, 6000, 9000, LARGE])),
+        "is_near": draw(st.booleans()),
         "disk": draw(st.sampled_from([0, 900, LARGE])),
         "ahead": draw(st.integers(0, 5)),
         "at_once": draw(st.integers(1, 4)),
@@ -88,7 +89,7 @@ def cases(draw):
 def test_every_row_once_an_epoch_right_and_in_order_and_the_same_rest_when_resumed(
     case, root, manifest, rows, tmp_path_factory
 ):
-    store, seen = FarStore(root), []
+    store, seen = FolderStore(root) if case["is_near"] else FarStore(root), []
     folder = tmp_path_factory.mktemp("disk") if case["disk"] else ""
     budgets = Budgets(case["ram"], case["disk"], str(folder), case["ahead"], case["at_once"])
     for worker in range(case["workers"]):
@@ -157,6 +158,22 @@ def test_what_does_not_fit_into_memory_comes_from_disk_and_some_of_it_stays_in_m
     assert (first.store, first.disk) == (ROWS, 0)
     assert (second.store, second.disk) == (0, ROWS - kept)
     assert len(store.batches_read) == -(-ROWS // BATCH)
+
+
+@pytest.mark.parametrize("is_near", [True, False])
+def test_what_stays_in_memory_is_right_also_where_it_came_from_disk(root, manifest, rows, tmp_path, is_near):
+    """From disk it comes through a buffer that the next batch is read into."""
+    budgets = Budgets(9000, LARGE, str(tmp_path), at_once=1)
+    for _ in range(2):
+        store = FolderStore(root) if is_near else FarStore(root)
+        with Reader(store, manifest, "train", None, budgets) as reader:
+            assert reader.fit.kept > 3
+            for epoch in range(3):
+                windows = orders.windows("rows", 0, epoch, 0, reader.owners, reader.fit.window)
+                x, y = all_of(reader.epoch(windows), 20)
+                wanted = np.concatenate(windows)
+                np.testing.assert_array_equal(x, rows[0][wanted])
+                np.testing.assert_array_equal(y, rows[1][wanted])
 
 
 def test_what_fits_nowhere_comes_from_the_store_each_time(root, manifest, tmp_path):

@@ -279,3 +279,86 @@ def test_a_step_that_fails_says_why_and_writes_no_result(store, tmp_path, capsys
     assert ended.value.code == exits.INVALID_INPUT
     assert "prepare failed: --data 'nowhere' is no folder" in capsys.readouterr().out
     assert not (tmp_path / "dataset").exists()
+
+
+# How rows are kept.
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float16"])
+def test_another_dtype_is_another_data_set(small, dtype):
+    first, other = small(), small(caching=replace(EIGHT, dtype=dtype))
+    assert other.manifest.fingerprint != first.manifest.fingerprint
+    assert (other.manifest.dtype, other.manifest.scale) == (dtype, 255.0 if dtype == "uint8" else 1.0)
+    assert other.manifest.bytes < first.manifest.bytes
+
+
+@pytest.mark.parametrize("how", [{"order": "batches"}, {"window": 3}, {"ahead": 0}, {"ram": 5}, {"disk": -1}])
+def test_how_rows_are_read_makes_no_other_data_set(small, how):
+    first, other = small(), small(caching=replace(EIGHT, **how))
+    assert other.reused
+    assert (other.manifest, other.split) == (first.manifest, first.split)
+
+
+def test_an_order_from_a_file_or_a_store_is_kept_with_the_split(store, small, tmp_path):
+    numbers = np.random.default_rng(0).permutation(30)
+    (tmp_path / "order.txt").write_text("\n".join(map(str, numbers)))
+    usual = small()
+    made = small(caching=replace(EIGHT, order=f"list:{tmp_path}/order.txt"))
+    assert made.reused
+    assert made.split.id != usual.split.id
+    assert made.split.sizes == usual.split.sizes
+    assert splits.read_order(store, made.manifest.fingerprint, made.split).tolist() == numbers.tolist()
+    assert splits.read_order(store, usual.manifest.fingerprint, usual.split) is None
+    again = small(caching=replace(EIGHT, order=f"list:file://{tmp_path}/order.txt"))
+    assert again.split == made.split
+    # Another order in the same file is another split: a training that is told of the one never takes the
+    # other.
+    (tmp_path / "order.txt").write_text("\n".join(map(str, numbers[::-1])))
+    assert small(caching=replace(EIGHT, order=f"list:{tmp_path}/order.txt")).split.id != made.split.id
+
+
+def test_an_order_that_is_not_there_or_is_none_is_refused_before_anything_is_written(store, small, tmp_path):
+    (tmp_path / "short.txt").write_text("0 1 2")
+    for place, said in (("absent.npy", "there is no order"), ("short.txt", "27 rows not at all")):
+        with pytest.raises(InvalidInputError, match=said):
+            small(caching=replace(EIGHT, order=f"list:{tmp_path}/{place}"))
+    assert store.list("") == []
+
+
+def test_a_disk_tier_that_is_named_is_filled_while_preparing(small, tmp_path, monkeypatch):
+    monkeypatch.setenv("FOURFOLD_CACHE", str(tmp_path / "cache"))
+    made = small()
+    kept = [path for path in (tmp_path / "cache").rglob("0*.npy")]
+    assert len(kept) == made.manifest.batches
+    assert sum(path.stat().st_size for path in kept) == made.manifest.bytes
+
+
+POOR = """
+import resource, sys
+from fourfold.contract.caching import Caching
+from fourfold.prepare import publish, source, step
+import numpy as np
+# As much as it has by now, and a little: what the rows need is more than that.
+read = source.read
+def then_poor(data):
+    found = read(data)
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 4_000_000, used + 4_000_000))
+    return found
+source.read = then_poor
+publish.run(sys.argv[1], "sample", 8000, 1000, "contiguous", 2, 0, "{}", "", sys.argv[2], {})
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
+def test_a_step_without_enough_memory_says_so_and_leaves_no_data_set(store, tmp_path):
+    ended = subprocess.run(
+        [sys.executable, "-c", POOR, store.uri, str(tmp_path / "dataset")],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert ended.returncode == exits.FAILED, ended.stdout + ended.stderr
+    assert "prepare failed: out of memory" in ended.stdout
+    assert "give this step more memory" in ended.stdout
+    assert "Traceback" not in ended.stderr
+    assert [key for key in store.list("") if key.endswith("manifest.json")] == []
+    assert not prepare(store.uri, rows=8000, holdout=1000).reused

@@ -135,8 +135,10 @@ def step(name: str, code: str, **fields: Any) -> Iterator[None]:
         images.expect(code)
         yield
     except Exception as error:
-        told = isinstance(error, FourfoldError)
+        told = isinstance(error, FourfoldError | MemoryError)
         message = str(error) if told else f"{type(error).__name__}: {error}"
+        if isinstance(error, MemoryError):
+            message = f"out of memory ({error}): give this step more memory, or fewer rows"
         ends_with = exits.of(error) if isinstance(error, FourfoldError) else exits.FAILED
         say("step-failed", step=name, message=message, code=ends_with, **fields)
         if told:

@@ -24,6 +24,9 @@ from fourfold_pipelines.cli.place import place
               "[default: $FOURFOLD_STORE, else ~/.cache/fourfold/store]")  # fmt: skip
 @click.option("--data", default="sample", show_default=True, metavar="SOURCE", help="As for `fourfold run`.")
 @click.option("--rows", type=click.IntRange(min=1), default=8000, show_default=True, help="Training rows.")
+@click.option(
+    "--holdout", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows after those."
+)
 @click.option("--batch", type=click.IntRange(min=1), default=128, show_default=True, help="Rows of a batch.")
 @click.option(
     "--epochs", type=click.IntRange(min=1), default=10, show_default=True, help="Passes over the rows."
@@ -41,6 +44,7 @@ def measure_command(
     stores: tuple[str, ...],
     data: str,
     rows: int,
+    holdout: int,
     batch: int,
     epochs: int,
     cached_batch: int,
@@ -66,7 +70,7 @@ def measure_command(
     found = []
     for named in stores or (None,):
         with place("here", named, None, "{}") as where:
-            found.append(_measured(where.store, data, rows, batch, epochs, caching))
+            found.append(_measured(where.store, data, (rows, holdout), batch, epochs, caching))
     Console(width=None if Console().is_terminal else 120).print(_table(found))
     for each in found:
         click.echo(_predicted(each))
@@ -74,9 +78,11 @@ def measure_command(
     click.echo(f"page     {Path(out).absolute()}")
 
 
-def _measured(store: str, data: str, rows: int, batch: int, epochs: int, caching: Caching) -> Measured:
+def _measured(
+    store: str, data: str, rows: tuple[int, int], batch: int, epochs: int, caching: Caching
+) -> Measured:
     with contextlib.redirect_stdout(sys.stderr):
-        made = prepare(store, data=data, rows=rows, caching=caching)
+        made = prepare(store, data, *rows, caching=caching)
     target = open_store(store)
     with click.progressbar(length=2 * epochs, label=target.uri, file=sys.stderr) as bar:
         return measure.measure(

@@ -19,9 +19,9 @@ def owners_of(sizes):
     return np.repeat(np.arange(len(sizes), dtype=np.int64) * 3, sizes)
 
 
-def taken(order, owners, window=0, seed=1, epoch=0, shard=0):
+def taken(order, owners, window=0, seed=1, epoch=0, shard=0, ahead=3):
     given = np.random.default_rng(5).permutation(len(owners))
-    return orders.windows(order, seed, epoch, shard, owners, window, given)
+    return orders.windows(order, seed, epoch, shard, owners, window, given, ahead)
 
 
 @given(SIZES, st.sampled_from([*ORDERS, "list:x"]), st.integers(0, 5), st.integers(0, 3), st.integers(0, 3))
@@ -84,6 +84,16 @@ def test_frozen_reverse_and_batches_are_what_they_say():
         for block in blocks:
             at = found.index(block[0])
             assert found[at : at + len(block)] == block
+
+
+@pytest.mark.parametrize(("window", "ahead", "expected"), [(6, 0, 1), (6, 4, 4), (3, 8, 3), (0, 4, 12)])
+@pytest.mark.parametrize("order", ["frozen", "reverse", "batches"])
+def test_where_batches_come_one_after_another_a_window_holds_as_many_as_are_read_ahead(
+    order, window, ahead, expected
+):
+    owners = owners_of([10] * 12)
+    windows = taken(order, owners, window, ahead=ahead)
+    assert [len(np.unique(owners[each])) for each in windows] == [expected] * (12 // expected)
 
 
 def test_an_order_that_was_given_is_taken():

@@ -98,8 +98,9 @@ def test_every_row_once_an_epoch_right_and_in_order_and_the_same_rest_when_resum
         with Reader(store, manifest, "train", numbers, budgets, case["window"]) as reader:
             for epoch in range(2):
                 windows = orders.windows(
-                    case["order"], case["seed"], epoch, worker, reader.owners, reader.fit.window, given_order
-                )
+                    case["order"], case["seed"], epoch, worker, reader.owners, reader.fit.window, given_order,
+                    case["ahead"],
+                )  # fmt: skip
                 wanted = numbers[np.concatenate([*windows, np.empty(0, np.int64)])]
                 start = int(case["start"] * len(wanted)) if epoch else 0
                 x, y = all_of(reader.epoch(windows, start), case["take"])
@@ -232,8 +233,10 @@ def test_memory_stays_within_its_budget(tmp_path):
 def test_so_many_batches_are_asked_for_before_they_are_needed(root, manifest, ahead, ram):
     store = HeldStore(root)
     with Reader(store, manifest, "train", None, Budgets(ram, ahead=ahead, at_once=8)) as reader:
-        windows = orders.windows("frozen", 0, 0, 0, reader.owners, reader.fit.window)
-        expected = ahead if reader.fit.whole else 1 + min(ahead, reader.fit.window)
+        windows = orders.windows("frozen", 0, 0, 0, reader.owners, reader.fit.window, ahead=ahead)
+        size = min(max(1, ahead), reader.fit.window)
+        # In windows: those of the window that is needed, and of the one after it, of which none is 0 batches.
+        expected = ahead if reader.fit.whole else min(8, size + (size if ahead else 0))
         stream = reader.epoch(windows)
         _until(lambda: len(store.asked) >= expected)
         time.sleep(0.05)

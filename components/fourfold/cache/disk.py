@@ -69,21 +69,20 @@ class DiskTier:
         path = self._root / key
         if self.full or path.exists():
             return not self.full
-        if not self._reserve(len(data), keep=key):
-            self.full = self.full or f"its budget of {self._budget:,} bytes is used up"
-            return False
         part = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle, part = tempfile.mkstemp(dir=path.parent, prefix=keys.PART)
-            with os.fdopen(handle, "wb") as file:
+            part = self._reserve(key, len(data))
+            if part is None:
+                return False
+            with part.open("r+b") as file:
                 file.write(data)
-            Path(part).replace(path)
+            part.replace(path)
             return True
         except OSError as error:
             if part:
-                Path(part).unlink(missing_ok=True)
-            self._release(len(data))
+                part.unlink(missing_ok=True)
+                self._release(len(data))
             self.full = error.strerror or str(error)
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 self.full = f"it cannot be written ({self.full})"
@@ -152,21 +151,28 @@ class DiskTier:
                 _write_number(accounts, max(0, _read_number(accounts) - size))
             return True
 
-    def _reserve(self, size: int, keep: str) -> bool:
-        mine = keep.split("/")[1]
+    def _reserve(self, key: str, size: int) -> Path | None:
+        """A file of this size to write into, which counts from now on; None where there is no room for it."""
+        mine = key.split("/")[1]
         with self._accounts() as accounts:
             if accounts is None:
-                return False
-            if _read_number(accounts) + size > self._budget:
+                self.full = f"{self._root / USAGE} cannot be written, or somebody holds it"
+                return None
+            # Nobody is thrown out for what will not fit in any case.
+            if size <= self._budget < _read_number(accounts) + size:
                 others = sorted(self.datasets().items(), key=lambda item: item[1][1])
                 for fingerprint, _ in others:
                     if fingerprint != mine and _read_number(accounts) + size > self._budget:
                         self._delete(fingerprint, accounts)
             used = _read_number(accounts)
             if used + size > self._budget:
-                return False
+                self.full = f"its budget of {self._budget:,} bytes is used up"
+                return None
+            handle, part = tempfile.mkstemp(dir=(self._root / key).parent, prefix=keys.PART)
+            with os.fdopen(handle, "wb") as file:
+                file.truncate(size)
             _write_number(accounts, used + size)
-            return True
+            return Path(part)
 
     def _release(self, size: int) -> None:
         with self._accounts() as accounts:
@@ -174,7 +180,7 @@ class DiskTier:
                 _write_number(accounts, max(0, _read_number(accounts) - size))
 
     def _count(self) -> int:
-        """Bytes of all batches here; what killed processes left is cleared."""
+        """Bytes of all batches here and of those being written; what killed processes left is cleared."""
         for path in self._root.glob(f"{keys.PART}*"):
             shutil.rmtree(path, ignore_errors=True)
         long_ago, total = time.time() - STALE_SECONDS, 0
@@ -183,7 +189,7 @@ class DiskTier:
                 found = path.stat()
                 if path.name.startswith(keys.PART) and found.st_mtime < long_ago:
                     path.unlink()
-                elif path.suffix == ".npy":
+                elif path.suffix == ".npy" or path.name.startswith(keys.PART):
                     total += found.st_size
         return total
 
@@ -199,8 +205,7 @@ def _locked(path: Path, kind: int, seconds: float) -> Iterator[int | None]:
     """Holds a lock on a file, which is made where it is not there.
 
     Yields the open file; None where the lock could not be had in time. Whoever waits for a batch reads it
-    himself
-    then: a process that is stopped, not killed, holds nobody up for ever.
+    himself then: a process that is stopped, not killed, holds nobody up for ever.
     """
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)

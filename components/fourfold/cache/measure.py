@@ -114,7 +114,8 @@ def _epoch(
 ) -> float:
     """Seconds that an epoch of reading takes."""
     began = clock()
-    stream = reader.epoch(orders.windows(order, seed, epoch, 0, reader.owners, reader.fit.window))
+    windows = orders.windows(order, seed, epoch, 0, reader.owners, reader.fit.window, ahead=reader.ahead)
+    stream = reader.epoch(windows)
     while stream.left:
         stream.take(min(batch, stream.left))
     return clock() - began

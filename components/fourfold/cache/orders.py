@@ -18,6 +18,7 @@ def windows(
     owners: np.ndarray,
     window: int = 0,
     given: np.ndarray | None = None,
+    ahead: int = 0,
 ) -> list[np.ndarray]:
     """The windows of one epoch; together they hold every place once.
 
@@ -32,6 +33,8 @@ def windows(
         owners: cached batch of each place, ascending [n] int64.
         window: cached batches of a window; 0 for a single window of all.
         given: for ``list``, places in the order wanted [n] int64.
+        ahead: cached batches that are read ahead; where batches come one after another, a window needs no
+            more.
 
     Returns:
         Places, int64, window after window.
@@ -47,13 +50,17 @@ def windows(
     batches = np.split(places, starts[1:]) if len(places) else []
     if order == "rows":
         mixed = [batches[index] for index in deal.permutation(len(batches))]
-        groups = [mixed[first : first + window] for first in range(0, len(mixed), window)]
-        return [deal.permutation(np.concatenate(group)) for group in groups]
+        return [deal.permutation(group) for group in _grouped(mixed, window)]
     if order == "batches":
         batches = [batches[index] for index in deal.permutation(len(batches))]
     elif order == "reverse":
         batches = [batch[::-1] for batch in reversed(batches)]
-    return [np.concatenate(batches)] if not window and batches else batches
+    return _grouped(batches, min(window, max(1, ahead)) if window else len(batches))
+
+
+def _grouped(batches: list[np.ndarray], size: int) -> list[np.ndarray]:
+    """Puts so many batches each into one window."""
+    return [np.concatenate(batches[first : first + size]) for first in range(0, len(batches), size or 1)]
 
 
 def _cut(places: np.ndarray, owners: np.ndarray, window: int) -> list[np.ndarray]:

@@ -141,6 +141,11 @@ class Reader:
         """Begins no more reading, and does not wait for what a store that is away was asked for."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._tiers.close()
+        # A window knows its reader: without this their memory would be free only when somebody looks for
+        # circles.
+        self._whole = None
+        self._spare.clear()
+        self._kept.clear()
 
     def __enter__(self) -> "Reader":
         return self

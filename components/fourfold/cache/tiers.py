@@ -122,6 +122,7 @@ class Tiers:
             found = self._batches.decode(index, data)
         except DamagedObjectError:
             turn.close()
+            self._own.buffer = bytearray()
             self._disk.drop(key)
             self._say(f"{key} was damaged on disk and is fetched again")
             return None
@@ -139,6 +140,8 @@ class Tiers:
                 found = self._batches.decode(index, data)
                 break
             except DamagedObjectError:
+                # The error keeps what was read as long as it is kept itself: nothing else is read into that.
+                self._own.buffer = bytearray()
                 # On its way, perhaps; what lies there damaged is told by name.
                 if not left:
                     raise

@@ -51,16 +51,16 @@ class Shard:
     def windows(self, epoch: int) -> list[np.ndarray]:
         """Places in the order in which an epoch takes them; see ``cache.orders``."""
         told = self.training
-        window = self.reader.fit.window
+        order, reader = told.caching.order, self.reader
         return orders.windows(
-            told.caching.order, told.seed, epoch, self.index, self.reader.owners, window, self.given
+            order, told.seed, epoch, self.index, reader.owners, reader.fit.window, self.given, reader.ahead
         )
 
     def rows(self) -> Stream:
         """All rows once, in the order in which they are read fastest."""
-        return self.reader.epoch(
-            orders.windows("frozen", 0, 0, 0, self.reader.owners, self.reader.fit.window)
-        )
+        reader = self.reader
+        owners, window = reader.owners, reader.fit.window
+        return reader.epoch(orders.windows("frozen", 0, 0, 0, owners, window, ahead=reader.ahead))
 
     def said(self) -> list[str]:
         """What a user should know of how the rows are read, in sentences."""

@@ -159,6 +159,46 @@ def test_a_missing_batch_is_named(objects, made):
     assert [key in fault for fault in dataset.damaged(objects, made)] == [True]
 
 
+def test_every_object_that_is_missing_or_damaged_is_named_each_once(objects, made):
+    assert list(dataset.damaged(objects, made)) == []
+    missing = [keys.batch("f00d", "train", 0), keys.batch("f00d", "holdout", 1)]
+    broken = [keys.batch("f00d", "train", 4), keys.batch("f00d", "train", 1), keys.index("f00d", "test")]
+    for key in missing:
+        objects.delete(key)
+    for key in broken:
+        objects.write(key, flipped(objects.read(key)))
+    counted = []
+    told = list(dataset.damaged(objects, made, lambda: counted.append(1)))
+    for key in missing:
+        assert sum(f"there is no {key}" in sentence for sentence in told) == 1
+    for key in broken:
+        assert sum(key in sentence and "is damaged" in sentence for sentence in told) == 1
+    assert len(told) == len(missing) + len(broken)
+    # Also those that are damaged count as looked at; of a part without an index nothing can be.
+    assert len(counted) == made.parts["train"].batches + made.parts["holdout"].batches
+
+
+def test_1001_batches_are_read_in_the_order_of_their_numbers_beside_a_neighbour_of_a_like_name(
+    objects, describe, monkeypatch
+):
+    """O10: a listing ends after 1,000, ``f00d`` begins like ``f00d2``, and 10 comes before 9 as text."""
+    monkeypatch.setattr("fourfold.store.folder.os.fsync", lambda handle: None)
+    x = np.arange(1001, dtype=np.float32).reshape(-1, 1)
+    y = np.arange(1001, dtype=np.int32) % 3
+    made = {}
+    for name, sign in (("f00d", 1), ("f00d2", -1)):
+        told = replace(describe(name), rows_per_batch=1, shape=[1])
+        made[name] = dataset.write_dataset(objects, told, {"train": (sign * x, y), "test": (x[:2], y[:2])})
+        assert made[name].parts["train"].batches == 1001
+    # The batches of two parts, two indexes and the manifest.
+    assert len(objects.list(keys.dataset("f00d"))) == 1001 + 2 + 3
+    np.testing.assert_array_equal(dataset.read_rows(objects, made["f00d"], "train")[0], x)
+    for key in objects.list(keys.dataset("f00d")):
+        objects.delete(key)
+    assert list(dataset.damaged(objects, made["f00d2"])) == []
+    np.testing.assert_array_equal(dataset.read_rows(objects, made["f00d2"], "train")[0], -x)
+
+
 def test_two_batches_swapped_are_found(objects, made):
     first, second = (objects.read(keys.batch("f00d", "train", index)) for index in (0, 1))
     objects.write(keys.batch("f00d", "train", 0), second)
@@ -170,9 +210,10 @@ def with_index(objects, made, part, change):
     """The manifest of a data set one of whose indexes was changed, as if it had been written so."""
     key = keys.index("f00d", part)
     index = array_from_bytes(objects.read(key), key).copy()
-    data = array_to_bytes(change(index))
-    objects.write(key, data)
-    return replace(made, parts={**made.parts, part: replace(made.parts[part], sha256=sha256(data))})
+    changed = change(index)
+    objects.write(key, data := array_to_bytes(changed))
+    listed = replace(made.parts[part], sha256=sha256(data), bytes=int(changed["bytes"].sum()))
+    return replace(made, parts={**made.parts, part: listed})
 
 
 def test_a_batch_of_another_shape_than_the_manifest_says_is_refused(objects, made):

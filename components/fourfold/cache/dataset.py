@@ -102,6 +102,8 @@ def read_manifest(store: Store, name: str) -> DatasetManifest:
         raise DamagedObjectError(
             f"{key} is the manifest of {manifest.fingerprint}; delete it and prepare again"
         )
+    if wrong := layout.contradiction(manifest):
+        raise DamagedObjectError(f"{key} is damaged: {wrong}; delete it and prepare again")
     return manifest
 
 
@@ -115,11 +117,12 @@ class Batches:
 
     Raises:
         MissingObjectError: the part's index is missing.
-        DamagedObjectError: it is not what the manifest says.
+        DamagedObjectError: it is not what the manifest says, or the manifest has no such part.
     """
 
     def __init__(self, store: Store, manifest: DatasetManifest, part: str):
         self.store, self.manifest, self.part = store, manifest, part
+        check_part(manifest, part)
         key = keys.index(manifest.fingerprint, part)
         self._index = layout.index_from_bytes(store.read(key), key, manifest, part)
         self._digests = self._index["sha256"]
@@ -247,12 +250,27 @@ def read_rows(
     return x, y
 
 
+def check_part(manifest: DatasetManifest, part: str) -> None:
+    """Checks that a data set has a part.
+
+    Raises:
+        DamagedObjectError: it has none of that name.
+    """
+    if part not in manifest.parts:
+        raise DamagedObjectError(
+            f"{keys.dataset_manifest(manifest.fingerprint)} has no part {part!r} "
+            f"({', '.join(manifest.parts) or 'none'}); delete it and prepare again"
+        )
+
+
 def check_numbers(manifest: DatasetManifest, part: str, numbers: np.ndarray | None) -> np.ndarray:
     """Row numbers [n] int64 of a part; all if None.
 
     Raises:
+        DamagedObjectError: there is no such part.
         InvalidInputError: a number is out of range.
     """
+    check_part(manifest, part)
     total = manifest.rows(part)
     found = np.arange(total, dtype=np.int64) if numbers is None else np.asarray(numbers, dtype=np.int64)
     if len(found) and not 0 <= found.min() <= found.max() < total:

@@ -105,13 +105,18 @@ class DiskTier:
     @contextlib.contextmanager
     def held(self, fingerprint: str) -> Iterator[None]:
         """While somebody is inside, the batches of a data set are not deleted here."""
-        folder = self._root / keys.dataset(fingerprint)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / HELD).touch()
-        except OSError as error:
-            self.full = error.strerror or str(error)
-        with _locked(folder / HELD, fcntl.LOCK_SH, 5.0):
+        mark = self._root / keys.dataset(fingerprint) / HELD
+        with contextlib.ExitStack() as lock:
+            while True:
+                try:
+                    mark.parent.mkdir(parents=True, exist_ok=True)
+                    mark.touch()
+                except OSError as error:
+                    self.full = error.strerror or str(error)
+                handle = lock.enter_context(_locked(mark, fcntl.LOCK_SH, 5.0))
+                if handle is None or _is_at(mark, handle):
+                    break
+                lock.close()
             yield
 
     def datasets(self) -> dict[str, tuple[int, float]]:
@@ -220,6 +225,13 @@ def _locked(path: Path, kind: int, seconds: float) -> Iterator[int | None]:
         yield handle if mine else None
     finally:
         os.close(handle)
+
+
+def _is_at(path: Path, handle: int) -> bool:
+    """Whether an open file still has its name: what was deleted meanwhile, and is there anew, is another."""
+    with contextlib.suppress(OSError):
+        return path.stat().st_ino == os.fstat(handle).st_ino
+    return False
 
 
 def _try_lock(handle: int, kind: int) -> bool:

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.lib import format as npy
 
+from fourfold.contract.caching import DTYPES
 from fourfold.contract.datasets import DatasetManifest
 from fourfold.contract.errors import DamagedObjectError
 from fourfold.store.formats import array_from_bytes, array_to_bytes
@@ -92,6 +93,20 @@ def _header(shape: tuple[int, ...], descr: str) -> bytes:
     return buffer.getvalue()
 
 
+def contradiction(manifest: DatasetManifest) -> str:
+    """What of a manifest cannot be true, in words; empty where all of it can."""
+    if manifest.dtype not in DTYPES:
+        return f"its dtype {manifest.dtype!r} is none of {', '.join(DTYPES)}"
+    if manifest.dtype != "uint8" and manifest.scale != 1.0 or not manifest.scale > 0:
+        return f"its values of {manifest.dtype} cannot have the scale {manifest.scale}"
+    for name, part in manifest.parts.items():
+        classes = len(part.classes) == len(manifest.class_names) and sum(part.classes) == part.rows
+        size = manifest.rows_per_batch
+        if not classes or size < 1 or part.batches != -(-part.rows // size):
+            return f"the rows of its part {name} do not add up"
+    return ""
+
+
 def index_of(classes: int) -> np.dtype:
     """The type of one entry of a part's index."""
     return np.dtype([("sha256", "u1", (32,)), ("bytes", "<i8"), ("classes", "<i4", (classes,))])
@@ -105,7 +120,9 @@ def index_from_bytes(data: bytes, name: str, manifest: DatasetManifest, part: st
     """
     if hashlib.sha256(data).hexdigest() != manifest.parts[part].sha256:
         raise DamagedObjectError(f"{name} is damaged: its sha256 is not that of the manifest; prepare again")
-    found = array_from_bytes(data, name)
-    if found.dtype != index_of(len(manifest.class_names)) or found.shape != (manifest.parts[part].batches,):
-        raise DamagedObjectError(f"{name} is no index of {manifest.parts[part].batches} cached batches")
+    found, listed = array_from_bytes(data, name), manifest.parts[part]
+    if found.dtype != index_of(len(manifest.class_names)) or found.shape != (listed.batches,):
+        raise DamagedObjectError(f"{name} is no index of {listed.batches} cached batches")
+    if found["bytes"].sum() != listed.bytes or found["classes"].sum(axis=0).tolist() != listed.classes:
+        raise DamagedObjectError(f"{name} does not add up to what the manifest says; prepare again")
     return found

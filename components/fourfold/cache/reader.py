@@ -79,7 +79,7 @@ class Reader:
     Raises:
         MissingObjectError: the part's index is missing.
         DamagedObjectError: the part's index is damaged.
-        InvalidInputError: a number is out of range.
+        InvalidInputError: a number is out of range, or they do not ascend.
     """
 
     def __init__(
@@ -94,6 +94,11 @@ class Reader:
     ):
         self._manifest, self._clock = manifest, clock
         self.numbers = dataset.check_numbers(manifest, part, numbers)
+        if (falls := np.flatnonzero(np.diff(self.numbers) <= 0)).size:
+            now, then = self.numbers[falls[0] : falls[0] + 2]
+            raise InvalidInputError(
+                f"the row numbers of a shard ascend, each row once, but {now} is followed by {then}: sort them"
+            )
         self._batches = dataset.Batches(store, manifest, part)
         self.owners = self.numbers // manifest.rows_per_batch
         """The cached batch of each place of the shard [n] int64."""

@@ -14,13 +14,14 @@ class Faults:
 
     Attributes:
         delay: seconds before each answer.
-        refuse: so many answers are 503.
+        refuse: so many answers are an error of the server, 503 and 500 in turns.
         cut: so many bodies end in the middle.
         flip: so many bodies have a byte changed, that of each object once.
         flip_always: keys, or ends of keys, whose bodies always have a byte changed.
         is_gone: nothing is answered, connections are closed.
+        is_silent: nothing is answered, connections stay open.
+        unanswered: so many requests found it silent.
         reads: how often each path was read.
-        after: what is to go wrong begins after so many reads.
     """
 
     delay: float = 0.0
@@ -29,8 +30,9 @@ class Faults:
     flip: int = 0
     flip_always: tuple[str, ...] = ()
     is_gone: bool = False
+    is_silent: bool = False
+    unanswered: int = 0
     reads: collections.Counter = field(default_factory=collections.Counter)
-    after: int = 0
     flipped: set = field(default_factory=set)
     guard: threading.Lock = field(default_factory=threading.Lock)
 
@@ -39,7 +41,7 @@ class Faults:
         with self.guard:
             if name == "flip" and path in self.flipped:
                 return False
-            if sum(self.reads.values()) <= self.after or not getattr(self, name):
+            if not getattr(self, name):
                 return False
             setattr(self, name, getattr(self, name) - 1)
             if name == "flip":
@@ -84,8 +86,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if faults.is_gone:
             self.close_connection = True
             return
+        if faults.is_silent:
+            with faults.guard:
+                faults.unanswered += 1
+            while faults.is_silent:
+                time.sleep(0.02)
+            self.close_connection = True
+            return
         if is_batch and faults.take("refuse", path):
-            self.send_error(503)
+            self.send_error((503, 500)[faults.refuse % 2])
             return
         upstream = http.client.HTTPConnection(self.server.target, timeout=30)
         upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)

@@ -1,9 +1,12 @@
 """Stores that do to a test what real ones do now and then."""
 
+import contextlib
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+from fourfold.contract import keys
 from fourfold.contract.errors import StoreError
 from fourfold.store.folder import FolderStore
 
@@ -60,3 +63,26 @@ class HeldStore(FarStore):
             if self.gone:
                 raise StoreError(f"cannot read {key}: the store is gone")
         return super().read(key)
+
+
+def files_below(folder: Path) -> list[Path]:
+    """The cached batches in a folder, as files."""
+    return [path for path in folder.rglob("*") if path.is_file() and path.suffix == ".npy"]
+
+
+def bytes_below(folder: Path) -> int:
+    """Of all files, also of those that are being written."""
+    total = 0
+    for path in folder.rglob("*"):
+        if path.suffix == ".npy" or path.name.startswith(keys.PART):
+            with contextlib.suppress(OSError):
+                total += path.stat().st_size
+    return total
+
+
+def wait_until(is_so: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Waits until something is so."""
+    until = time.monotonic() + seconds
+    while not is_so() and time.monotonic() < until:
+        time.sleep(0.005)
+    assert is_so()

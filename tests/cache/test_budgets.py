@@ -1,10 +1,12 @@
 """Budgets: numbers of bytes as people write them, the container's limit, where the disk tier is."""
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 from fourfold.cache import budgets
 from fourfold.cache.budgets import bytes_of, in_words, memory_limit
+from fourfold.cache.reader import fit
 from fourfold.contract.caching import Caching
 from fourfold.contract.errors import InvalidInputError
 
@@ -73,3 +75,23 @@ def test_no_more_disk_is_taken_than_its_volume_has(tmp_path):
     assert budgets.budgets(Caching(disk=4000), "s3://b", environment=named).disk == 1000
     del named["FOURFOLD_CACHE_BYTES"]
     assert budgets.budgets(Caching(disk=2**60), "s3://b", environment=named).disk < 2**60
+
+
+@given(
+    st.integers(0, 10**6), st.integers(1, 500), st.lists(st.integers(1, 50), max_size=30), st.integers(1, 8),
+    st.integers(0, 9),
+)  # fmt: skip
+def test_a_fit_never_takes_more_than_its_budget_unless_one_batch_of_each_does(
+    ram, row, sizes, at_once, window
+):
+    sizes = np.array(sizes, dtype=np.int64)
+    largest = int(sizes.max(initial=0)) * row
+    found = fit(ram, row, sizes, largest, at_once, window)
+    if found.whole:
+        assert not len(sizes) or sizes.sum() * row + at_once * largest <= ram
+        return
+    assert 1 <= found.window <= len(sizes)
+    assert 0 <= found.kept < len(sizes)
+    kept = int(sizes[: found.kept].sum()) * row
+    if not window and found.window > 1:
+        assert kept + 2 * found.window * largest + at_once * largest <= ram

@@ -161,8 +161,8 @@ def test_a_missing_batch_is_named(objects, made):
 
 def test_every_object_that_is_missing_or_damaged_is_named_each_once(objects, made):
     assert list(dataset.damaged(objects, made)) == []
-    missing = [keys.batch("f00d", "train", 0), keys.batch("f00d", "holdout", 1)]
-    broken = [keys.batch("f00d", "train", 4), keys.batch("f00d", "train", 1), keys.index("f00d", "test")]
+    missing = [keys.batch("f00d", "train", 0), keys.batch("f00d", "test", 0)]
+    broken = [keys.batch("f00d", "train", 4), keys.batch("f00d", "train", 1), keys.index("f00d", "holdout")]
     for key in missing:
         objects.delete(key)
     for key in broken:
@@ -175,7 +175,7 @@ def test_every_object_that_is_missing_or_damaged_is_named_each_once(objects, mad
         assert sum(key in sentence and "is damaged" in sentence for sentence in told) == 1
     assert len(told) == len(missing) + len(broken)
     # Also those that are damaged count as looked at; of a part without an index nothing can be.
-    assert len(counted) == made.parts["train"].batches + made.parts["holdout"].batches
+    assert len(counted) == made.parts["train"].batches + made.parts["test"].batches
 
 
 def test_1001_batches_are_read_in_the_order_of_their_numbers_beside_a_neighbour_of_a_like_name(
@@ -193,6 +193,11 @@ def test_1001_batches_are_read_in_the_order_of_their_numbers_beside_a_neighbour_
     # The batches of two parts, two indexes and the manifest.
     assert len(objects.list(keys.dataset("f00d"))) == 1001 + 2 + 3
     np.testing.assert_array_equal(dataset.read_rows(objects, made["f00d"], "train")[0], x)
+    broken = [keys.batch("f00d", "train", index) for index in (125, 128, 1000)]
+    for key in broken:
+        objects.write(key, flipped(objects.read(key)))
+    for key, sentence in zip(broken, dataset.damaged(objects, made["f00d"]), strict=True):
+        assert key in sentence
     for key in objects.list(keys.dataset("f00d")):
         objects.delete(key)
     assert list(dataset.damaged(objects, made["f00d2"])) == []

@@ -42,8 +42,11 @@ def prefix(s3_server, rows):
     manifest = DatasetManifest(
         layout.FORMAT, "beef", "made up", "ab", "none", "float32", [28, 28], ["a", "b", "c"], BATCH, {}
     )
-    dataset.write_dataset(s3.S3Store(BUCKET, prefix, s3_server), manifest, {"train": rows})
-    return prefix
+    store = s3.S3Store(BUCKET, prefix, s3_server)
+    dataset.write_dataset(store, manifest, {"train": rows})
+    yield prefix
+    for key in store.list(""):
+        store.delete(key)
 
 
 @pytest.fixture
@@ -52,23 +55,26 @@ def proxy(s3_server):
     thread = threading.Thread(target=proxy.serve_forever, daemon=True)
     thread.start()
     yield proxy
+    proxy.faults.is_silent = False
     proxy.shutdown()
     proxy.server_close()
 
 
 @pytest.fixture
-def store(proxy, prefix, s3_server):
-    """The data set's store through the proxy, which gives up soon."""
-    how = replace(
-        s3_server,
-        host=proxy.host,
-        secure=False,
-        read_seconds=5.0,
-        tries=2,
-        patience_seconds=8.0,
-        region="us-east-1",
-    )
-    return s3.S3Store(BUCKET, prefix, how)
+def make_store(proxy, prefix, s3_server):
+    """Opens the data set's store through the proxy."""
+
+    def make(**how):
+        through = replace(s3_server, host=proxy.host, secure=False, tries=2, region="us-east-1")
+        return s3.S3Store(BUCKET, prefix, replace(through, **how))
+
+    return make
+
+
+@pytest.fixture
+def store(make_store):
+    """One that gives up soon."""
+    return make_store(read_seconds=5.0, patience_seconds=8.0)
 
 
 def read_all(store, rows, budgets=None, epochs=2, order="rows"):
@@ -141,6 +147,39 @@ def test_a_server_that_goes_in_mid_epoch_and_comes_back_is_waited_for(store, pro
     thread.start()
     read_all(store, rows)
     thread.join()
+
+
+def test_a_server_that_falls_silent_in_mid_epoch_and_speaks_again_is_waited_for(make_store, proxy, rows):
+    store = make_store(read_seconds=1.0, patience_seconds=20.0)
+    manifest = dataset.read_manifest(store, "beef")
+    with Reader(store, manifest, "train", None, Budgets(10**9, ahead=4, at_once=4)) as reader:
+        stream = reader.epoch([np.arange(ROWS)])
+        x = [stream.take(100)[0]]
+        proxy.faults.is_silent = True
+
+        def speak_again():
+            # Each reader has given up on a request, and asks again.
+            while proxy.faults.unanswered < 9:
+                time.sleep(0.02)
+            proxy.faults.is_silent = False
+
+        thread = threading.Thread(target=speak_again, daemon=True)
+        thread.start()
+        x.append(stream.take(ROWS - 100)[0])
+        thread.join(20)
+    np.testing.assert_array_equal(np.concatenate(x), rows[0])
+    assert proxy.faults.unanswered >= 9
+
+
+def test_a_server_that_is_silent_for_good_is_told_with_its_address(make_store, proxy, rows):
+    store = make_store(read_seconds=0.5, patience_seconds=1.0)
+    manifest = dataset.read_manifest(store, "beef")
+    with Reader(store, manifest, "train", None, Budgets(10**9, ahead=0)) as reader:
+        stream = reader.epoch([np.arange(ROWS)])
+        stream.take(100)
+        proxy.faults.is_silent = True
+        with pytest.raises(StoreError, match=f"cannot read datasets/beef/train/.* at http://{proxy.host}"):
+            stream.take(400)
 
 
 def test_a_server_that_goes_for_good_is_told_with_its_address(store, proxy, rows):

@@ -1,5 +1,6 @@
 """Reading a shard: every row once an epoch and right, whatever order, budgets and what was read before."""
 
+import threading
 import time
 import tracemalloc
 
@@ -9,13 +10,13 @@ from hypothesis import given, settings, strategies as st
 
 from fourfold.cache import dataset, layout, orders
 from fourfold.cache.budgets import Budgets
-from fourfold.cache.reader import Reader, fit
+from fourfold.cache.reader import Reader
 from fourfold.contract import keys
 from fourfold.contract.caching import ORDERS
 from fourfold.contract.datasets import DatasetManifest
 from fourfold.contract.errors import DamagedObjectError, InvalidInputError, MissingObjectError, StoreError
 from fourfold.store.folder import FolderStore
-from tests.cache.stores import FarStore, HeldStore
+from tests.cache.stores import FarStore, HeldStore, wait_until
 
 ROWS, BATCH = 230, 7
 LARGE = 10**9
@@ -184,26 +185,6 @@ def test_what_fits_nowhere_comes_from_the_store_each_time(root, manifest, tmp_pa
         assert reader.said == ["no more is kept on disk: its budget of 1 bytes is used up"]
 
 
-@given(
-    st.integers(0, 10**6), st.integers(1, 500), st.lists(st.integers(1, 50), max_size=30), st.integers(1, 8),
-    st.integers(0, 9),
-)  # fmt: skip
-def test_a_fit_never_takes_more_than_its_budget_unless_one_batch_of_each_does(
-    ram, row, sizes, at_once, window
-):
-    sizes = np.array(sizes, dtype=np.int64)
-    largest = int(sizes.max(initial=0)) * row
-    found = fit(ram, row, sizes, largest, at_once, window)
-    if found.whole:
-        assert not len(sizes) or sizes.sum() * row + at_once * largest <= ram
-        return
-    assert 1 <= found.window <= len(sizes)
-    assert 0 <= found.kept < len(sizes)
-    kept = int(sizes[: found.kept].sum()) * row
-    if not window and found.window > 1:
-        assert kept + 2 * found.window * largest + at_once * largest <= ram
-
-
 def test_memory_stays_within_its_budget(tmp_path):
     rows, shape = 3000, (20, 250)
     store = FolderStore(tmp_path)
@@ -238,7 +219,7 @@ def test_so_many_batches_are_asked_for_before_they_are_needed(root, manifest, ah
         # In windows: those of the window that is needed, and of the one after it, of which none is 0 batches.
         expected = ahead if reader.fit.whole else min(8, size + (size if ahead else 0))
         stream = reader.epoch(windows)
-        _until(lambda: len(store.asked) >= expected)
+        wait_until(lambda: len(store.asked) >= expected)
         time.sleep(0.05)
         assert len(store.asked) == expected
         store.released.set()
@@ -252,13 +233,6 @@ def test_what_is_needed_first_is_asked_for_first(root, manifest):
         places = np.arange(ROWS)[::-1].copy()
         all_of(reader.epoch([places]), 10)
     assert [int(key[-13:-4]) for key in store.asked] == list(range(-(-ROWS // BATCH)))[::-1]
-
-
-def _until(is_so, seconds=10.0):
-    until = time.monotonic() + seconds
-    while not is_so() and time.monotonic() < until:
-        time.sleep(0.005)
-    assert is_so()
 
 
 # Faults.
@@ -292,8 +266,67 @@ def test_a_store_that_goes_in_mid_epoch_is_told(root, manifest):
         stream = reader.epoch([np.arange(ROWS)])
         stream.take(20)
         store.gone = True
-        with pytest.raises(StoreError, match="the store is gone"):
-            stream.take(100)
+        for _ in range(2):
+            with pytest.raises(StoreError, match="the store is gone"):
+                stream.take(100)
+
+
+def test_a_reader_is_closed_though_its_store_does_not_answer(root, manifest):
+    store, before = HeldStore(root), set(threading.enumerate())
+    reader = Reader(store, manifest, "train", None, Budgets(LARGE, ahead=6, at_once=2))
+    reader.epoch([np.arange(ROWS)])
+    wait_until(lambda: len(store.asked) == 2)
+    reading = set(threading.enumerate()) - before
+    assert len(reading) == 2
+    closing = threading.Thread(target=reader.close, daemon=True)
+    closing.start()
+    closing.join(10)
+    assert not closing.is_alive()
+    store.released.set()
+    reader.close()
+    for thread in reading:
+        thread.join(10)
+        assert not thread.is_alive()
+    # What had not been asked for is not asked for any more.
+    assert len(store.asked) == 2
+
+
+@pytest.mark.parametrize("whole", [0, 2])
+def test_what_is_found_cut_in_a_folder_spoils_nothing_that_is_read_after_it(tmp_path, rows, whole):
+    """The error keeps what was read: the bytes of what comes next are put elsewhere."""
+    store = FolderStore(tmp_path)
+    manifest = dataset.write_dataset(store, describe((4, 3), BATCH), {"train": rows})
+    key = keys.batch("beef", "train", 4)
+    store.write(key, store.read(key)[:50])
+    with Reader(store, manifest, "train", None, Budgets(LARGE, ahead=16, at_once=1)) as reader:
+        # Some whole ones, that which is cut, and then the others, by one and the same thread.
+        places = np.arange(ROWS)
+        is_cut, is_first = reader.owners == 4, reader.owners < whole
+        order = np.concatenate([places[is_first], places[is_cut], places[~is_cut & ~is_first]])
+        with pytest.raises(DamagedObjectError, match=key):
+            reader.epoch([order]).take(ROWS)
+        found, _ = reader.epoch([places[~is_cut]]).take(ROWS - BATCH)
+        np.testing.assert_array_equal(found, rows[0][~is_cut])
+
+
+def test_what_is_mended_between_two_tries_is_read(tmp_path, rows, monkeypatch):
+    store = FolderStore(tmp_path)
+    manifest = dataset.write_dataset(store, describe((4, 3), BATCH), {"train": rows})
+    key, decode = keys.batch("beef", "train", 0), dataset.Batches.decode
+    whole = store.read(key)
+    store.write(key, whole[:50])
+
+    def mended_then(self, index, data):
+        try:
+            return decode(self, index, data)
+        except DamagedObjectError:
+            store.write(key, whole)
+            raise
+
+    monkeypatch.setattr(dataset.Batches, "decode", mended_then)
+    with Reader(store, manifest, "train", None, Budgets(LARGE, at_once=1)) as reader:
+        x, _ = reader.epoch([np.arange(ROWS)]).take(ROWS)
+    np.testing.assert_array_equal(x, rows[0])
 
 
 def test_what_came_damaged_once_is_read_again(root, manifest, rows):
@@ -322,6 +355,14 @@ def test_more_rows_than_are_left_and_rows_out_of_range_are_refused(root, manifes
         assert stream.take(3)[0][:, 0, 0].tolist() == [7, 8, 9]
     with pytest.raises(InvalidInputError, match="train has rows 0 to 229"):
         Reader(FolderStore(root), manifest, "train", np.array([ROWS]), Budgets(LARGE))
+
+
+@pytest.mark.parametrize("numbers", [[20, 3, 8], [3, 3, 8], [0, 0, 2, 3, 4, 5, 6]])
+def test_rows_that_do_not_ascend_are_refused(root, manifest, numbers):
+    with pytest.raises(
+        InvalidInputError, match="of a shard ascend, each row once, but .* comes before .*: sort them"
+    ):
+        Reader(FolderStore(root), manifest, "train", np.array(numbers), Budgets(LARGE))
 
 
 def test_a_reader_without_rows_gives_none(root, manifest):

@@ -2,17 +2,18 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as arrays
 
-from fourfold.cache import values
+from fourfold.cache import layout, values
 from fourfold.cache.budgets import Budgets
-from fourfold.cache.dataset import read_rows
+from fourfold.cache.dataset import read_rows, write_dataset
 from fourfold.cache.reader import Reader
 from fourfold.contract.caching import DTYPES, Caching
+from fourfold.contract.datasets import DatasetManifest
 from fourfold.contract.errors import InvalidInputError
 from fourfold.prepare.step import prepare
-from fourfold.store.objects import open_store
+from fourfold.store.objects import FolderStore, open_store
 
 PIXELS = arrays.arrays(np.uint8, st.tuples(st.integers(0, 5), st.integers(1, 4)))
 
@@ -57,6 +58,29 @@ def test_a_data_set_gives_those_bits_by_every_way_of_reading(tmp_path, dtype):
     sizes = {name: each.manifest.bytes for name, each in made.items()}
     if dtype == "uint8":
         assert 3.5 < sizes["float32"] / sizes["uint8"] < 4
+
+
+@settings(max_examples=25)
+@given(
+    x=arrays.arrays(np.uint8, st.tuples(st.integers(1, 9), st.integers(1, 3))),
+    dtype=st.sampled_from(DTYPES),
+    size=st.integers(1, 4),
+)
+def test_any_pixels_have_those_bits_after_the_store_too(tmp_path_factory, x, dtype, size):
+    store, y = FolderStore(tmp_path_factory.mktemp("data")), np.zeros(len(x), np.int32)
+    shape, scale = list(x.shape[1:]), values.kept_scale(dtype)
+    manifest = DatasetManifest(
+        layout.FORMAT, "beef", "made up", "ab", "x / 255", dtype, shape, ["a"], size, {}, scale
+    )
+    manifest = write_dataset(store, manifest, {"train": (values.kept(x, dtype), y)})
+    expected = up_front(x, dtype).tobytes()
+    assert read_rows(store, manifest, "train")[0].tobytes() == expected
+    for ram in (10**9, 1):
+        with Reader(store, manifest, "train", None, Budgets(ram)) as reader:
+            places = np.arange(len(x))
+            found, _ = reader.epoch(np.split(places, range(1, len(x)))).take(len(x))
+        assert found.dtype == np.float32
+        assert found.tobytes() == expected
 
 
 def test_other_dtypes_and_what_uint8_cannot_keep_are_refused():

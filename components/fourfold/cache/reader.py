@@ -97,7 +97,7 @@ class Reader:
         if (falls := np.flatnonzero(np.diff(self.numbers) <= 0)).size:
             now, then = self.numbers[falls[0] : falls[0] + 2]
             raise InvalidInputError(
-                f"the row numbers of a shard ascend, each row once, but {now} is followed by {then}: sort them"
+                f"the row numbers of a shard ascend, each row once, but {now} comes before {then}: sort them"
             )
         self._batches = dataset.Batches(store, manifest, part)
         self.owners = self.numbers // manifest.rows_per_batch

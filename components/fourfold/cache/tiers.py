@@ -122,7 +122,6 @@ class Tiers:
             found = self._batches.decode(index, data)
         except DamagedObjectError:
             turn.close()
-            self._own.buffer = bytearray()
             self._disk.drop(key)
             self._say(f"{key} was damaged on disk and is fetched again")
             return None

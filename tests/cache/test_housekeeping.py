@@ -308,6 +308,8 @@ def test_leftovers_go_after_a_day_and_what_a_later_version_wrote_stays(objects, 
     go, stay = housekeeping.chosen(entries, Rule(unused_for=10**12), NOW)
     assert {each.fingerprint for each in go} == {"half", "old", "cut"}
     assert stay == []
+    go, _ = housekeeping.chosen(entries, Rule(max_bytes=0), NOW)
+    assert {each.fingerprint for each in go} == {"half", "old", "cut", "beef", "other"}
     later = housekeeping.listed(objects, NOW + 2 * DAY)
     go, _ = housekeeping.chosen(later, Rule(unused_for=10**12), NOW + 2 * DAY)
     assert "writing" in {each.fingerprint for each in go}

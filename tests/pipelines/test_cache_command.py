@@ -14,7 +14,7 @@ from fourfold.contract.caching import Caching
 from fourfold.contract.strict import to_json
 from fourfold.prepare.step import prepare
 from fourfold.store.objects import open_store
-from fourfold_pipelines.cli import main
+from fourfold_pipelines.cli import cache as cache_cli, main
 
 DAY = 24 * 3600.0
 
@@ -116,8 +116,20 @@ def test_the_disk_tier_is_listed_and_pruned_too(store, made, tmp_path):
         cache("prune", "--unused-for", "7d")
         assert set(tier.datasets()) == {"aaaa", "bbbb"}
     os.utime(folder / keys.dataset("aaaa") / "held", (1, 1))
+    said = cache("prune", "--unused-for", "7d", "--dry-run").output
+    assert "on disk: aaaa would go: 1.0 kB" in said
+    assert "1.0 kB in the disk tier here" in said
+    assert set(tier.datasets()) == {"aaaa", "bbbb"}
     assert "1.0 kB in the disk tier here" in cache("prune", "--unused-for", "7d").output
     assert set(tier.datasets()) == {"bbbb"}
+
+
+def test_without_a_terminal_lines_say_how_far_it_is(store, made, monkeypatch):
+    monkeypatch.setattr(cache_cli, "PLAIN_SECONDS", 0.0)
+    said = cache("verify", made[0]).stderr.splitlines()
+    assert f"verify {made[0][:12]}: 1 of 206" in said
+    assert f"verify {made[0][:12]}: 206 of 206" in said
+    assert f"prune {made[1][:12]}: " in cache("prune", "--unused-for", "7d").stderr
 
 
 @pytest.mark.parametrize(

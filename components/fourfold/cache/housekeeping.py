@@ -7,14 +7,16 @@ from dataclasses import dataclass, field
 from fourfold.cache import dataset, leases
 from fourfold.contract import keys
 from fourfold.contract.datasets import DatasetManifest, Lease
-from fourfold.contract.errors import DamagedObjectError, MissingObjectError, OtherFormatError
+from fourfold.contract.errors import DamagedObjectError, MissingObjectError, OtherFormatError, StoreError
 from fourfold.contract.strict import to_json
 from fourfold.store.objects import Store
 
 AT_ONCE = 8
 """Objects that are deleted at the same time."""
-SLICE = 500
+SLICE = 100
 """Objects after which one who deletes says that it is still at it."""
+HELD_UP_SECONDS = 0.75 * leases.MARK_SECONDS
+"""Who has not said so for this long, on a machine that slept, say, stops: soon nobody waits for it."""
 LEFT_SECONDS = 24 * 3600.0
 """Batches without a manifest, that nobody has a lease on, are being written for no longer than this."""
 
@@ -74,8 +76,9 @@ def entry(store: Store, fingerprint: str, now: float) -> Entry:
         wrong, is_left = str(error), not error.is_newer
     except DamagedObjectError as error:
         wrong = str(error)
-    used = max(leases.last_used(store, fingerprint), manifest.created if manifest else 0.0)
+    # In this order: who ends to read notes the use and then gives the lease back, so one of them is seen.
     readers = leases.living(store, fingerprint, now)
+    used = max(leases.last_used(store, fingerprint), manifest.created if manifest else 0.0)
     return Entry(fingerprint, manifest, wrong, used, readers, is_left and manifest is None)
 
 
@@ -118,7 +121,8 @@ def chosen(entries: Iterable[Entry], rule: Rule, now: float) -> tuple[list[Entry
         for each in left:
             if total <= rule.max_bytes:
                 break
-            if _put(each, go, stay):
+            # What cannot be read has no known size, and is being written, or a later version's.
+            if each.manifest is not None and _put(each, go, stay):
                 total -= each.bytes
     return go, stay
 
@@ -147,7 +151,8 @@ def delete(
     """Deletes a data set, unless somebody reads it. One that was begun to be deleted is deleted to the end.
 
     The manifest goes first: what has none is no data set, so nobody ever reads half of one. Whoever began to
-    read it meanwhile gets it back.
+    read it meanwhile gets it back. Of several that delete it at once one does, or none: else what a run
+    writes when one of them has ended would be deleted by the other.
 
     Args:
         store: that holds it.
@@ -156,34 +161,103 @@ def delete(
         progress: called with objects deleted and objects in all.
 
     Returns:
-        The leases of those who read it, where it was left as it was; else none.
+        The leases of those who read it, or delete it, where it was left as it was; else none.
 
     Raises:
-        StoreError: the store did not let an object go; what is left is no data set.
+        StoreError: the store did not let an object go, or this process was held up for so long that others
+            do not wait for it any more; what is left is no data set.
     """
-    store.write(keys.pruning(fingerprint), to_json(leases.Mark(clock())))
-    manifest, put_back = keys.dataset_manifest(fingerprint), None
-    if not (readers := leases.living(store, fingerprint, clock())):
+    turn = _Turn(store, fingerprint, clock)
+    try:
+        turn.hold()
+        if others := turn.others():
+            return others
+        turn.mark()
+        return _delete(store, fingerprint, turn, progress)
+    finally:
+        leases.let_go(store, turn.key)
+
+
+def _delete(
+    store: Store, fingerprint: str, turn: "_Turn", progress: Callable[[int, int], None]
+) -> list[Lease]:
+    manifest, last, put_back = keys.dataset_manifest(fingerprint), keys.pruning(fingerprint), None
+    if not (readers := turn.readers()):
         try:
             put_back = store.read(manifest)
             store.delete(manifest)
         except MissingObjectError:
             pass
-        readers = leases.living(store, fingerprint, clock())
+        readers = turn.readers()
     if readers:
+        turn.check()
         if put_back is not None:
             store.write(manifest, put_back)
-        store.delete(keys.pruning(fingerprint))
+        store.delete(last)
         return readers
-    last = keys.pruning(fingerprint)
-    found = [key for key in store.list(keys.dataset(fingerprint)) if key != last]
+
+    def gone(key: str) -> None:
+        turn.check()
+        store.delete(key)
+
+    found = [key for key in store.list(keys.dataset(fingerprint)) if key not in (last, turn.key)]
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
         for first in range(0, len(found), SLICE):
-            list(pool.map(store.delete, found[first : first + SLICE]))
-            store.write(last, to_json(leases.Mark(clock())))
+            list(pool.map(gone, found[first : first + SLICE]))
+            turn.check()
+            turn.hold()
+            turn.mark()
             progress(min(first + SLICE, len(found)), len(found))
-    store.delete(last)
+    gone(last)
     return []
+
+
+class _Turn:
+    """The turn of the one who deletes a data set: a lease that others who would see, a mark for readers.
+
+    Args:
+        store: that holds the data set.
+        fingerprint: of the data set.
+        clock: seconds since 1970.
+    """
+
+    def __init__(self, store: Store, fingerprint: str, clock: Callable[[], float]):
+        name = leases.holder()
+        self.key = keys.lease(fingerprint, f"pruner-{name}")
+        self._who = f"{leases.PRUNER} ({name})"
+        self._store, self._fingerprint, self._clock, self._said = store, fingerprint, clock, clock()
+
+    def hold(self) -> None:
+        """Takes, or renews, the lease; it says nothing of when the data set was used."""
+        self._said = self._clock()
+        lease = Lease(self._who, 0.0, self._said + leases.MARK_SECONDS)
+        self._store.write(self.key, to_json(lease))
+
+    def mark(self) -> None:
+        """Tells readers to wait."""
+        self._store.write(keys.pruning(self._fingerprint), to_json(leases.Mark(self._said)))
+
+    def others(self) -> list[Lease]:
+        """The leases of everybody else."""
+        found = leases.living(self._store, self._fingerprint, self._clock())
+        return [lease for lease in found if lease.who != self._who]
+
+    def readers(self) -> list[Lease]:
+        """The leases of those who read; who would delete it, too, finds this one's lease and gives way."""
+        return [lease for lease in self.others() if not lease.who.startswith(leases.PRUNER)]
+
+    def check(self) -> None:
+        """Stops who was held up.
+
+        Raises:
+            StoreError: others do not wait any more, or soon will not.
+        """
+        silent = self._clock() - self._said
+        if silent > HELD_UP_SECONDS:
+            raise StoreError(
+                f"deleting {keys.dataset(self._fingerprint)} in {self._store.uri} was held up for "
+                f"{silent:.0f} s, after {HELD_UP_SECONDS:.0f} s others may be writing it again: prune again"
+            )
 
 
 def verify(

@@ -2,9 +2,9 @@
 
 A reader leaves a lease in the store and then looks whether somebody is pruning; who prunes leaves a mark and
 then looks for leases. Stores show a write to everybody at once, so at least one of the two sees the other,
-and gives
-way: the reader waits for a moment, the pruner leaves the data set as it is. Leases run out by themselves: a
-reader that was killed holds nothing up for longer than its lease.
+and gives way: the reader waits for a moment, the pruner leaves the data set as it is. Of several that prune,
+one does, by a lease of its own. Leases run out by themselves: a reader that was killed holds nothing up for
+longer than its lease.
 """
 
 import contextlib
@@ -18,14 +18,16 @@ from dataclasses import dataclass
 
 from fourfold.contract import keys
 from fourfold.contract.datasets import Lease
-from fourfold.contract.errors import DamagedObjectError, MissingObjectError, StoreError
+from fourfold.contract.errors import DamagedObjectError, MissingObjectError, StoreDeniedError, StoreError
 from fourfold.contract.strict import from_json, to_json
 from fourfold.store.objects import Store
 
 SECONDS = 3600.0
-"""Of a reader's lease; it is renewed at a third of that."""
+"""Of a reader's lease; it is renewed at a third of that, and tried again at a sixtieth where that failed."""
 MARK_SECONDS = 120.0
 """After so long the mark of one who prunes, which is renewed, is that of one who was killed."""
+PRUNER = "one who prunes it"
+"""What the holder of a pruner's lease begins with."""
 PREPARED = "prepared"
 """The lease of runs that have prepared a data set and not read it yet; one for all of them."""
 
@@ -52,7 +54,8 @@ def reading(
 ) -> Iterator[None]:
     """While somebody is inside, a data set is not pruned.
 
-    A store that may only be read is read without a lease.
+    A store that may only be read is read without a lease; one that did not take it is asked again, and does
+    not stop who reads. What turns out not to be there does not count as used.
 
     Args:
         store: that holds the data set.
@@ -62,34 +65,34 @@ def reading(
         patience: seconds for which one who prunes it is waited for.
         is_use: whether it counts as used then.
     """
-    who = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+    who = holder()
     key, since, over = keys.lease(fingerprint, who), clock(), threading.Event()
 
     def renew() -> bool:
         try:
             store.write(key, to_json(Lease(who, since, clock() + seconds)))
+        except StoreDeniedError:
+            over.set()
+            return False
         except StoreError:
             return False
         return True
 
-    def keep() -> None:
-        while not over.wait(seconds / 3):
-            renew()
+    def keep(is_held: bool) -> None:
+        while not over.wait(seconds / 3 if is_held else seconds / 60):
+            is_held = renew()
 
-    if _hold(store, fingerprint, renew, clock, patience) == "refused":
+    # At the end, last first: the lease goes when the use is noted, so nobody finds it unread and unused.
+    with contextlib.ExitStack() as end:
+        end.callback(let_go, store, key)
+        is_held = _hold(store, fingerprint, renew, clock, patience) == "held"
+        if is_use:
+            end.callback(_note_use, store, fingerprint, clock)
+        keeper = threading.Thread(target=keep, args=(is_held,), name="lease", daemon=True)
+        keeper.start()
+        end.callback(keeper.join, timeout=1.0)
+        end.callback(over.set)
         yield
-        return
-    keeper = threading.Thread(target=keep, name="lease", daemon=True)
-    keeper.start()
-    try:
-        yield
-    finally:
-        over.set()
-        keeper.join(timeout=1.0)
-        with contextlib.suppress(StoreError):
-            store.delete(key)
-            if is_use:
-                store.write(keys.used(fingerprint), to_json(Mark(clock())))
 
 
 def leave(
@@ -128,6 +131,24 @@ def leave(
             f"{keys.dataset(fingerprint)} in {store.uri} is being pruned, and what is written now would go "
             "with it: try again when that has ended"
         )
+
+
+def holder() -> str:
+    """A name for this process that nobody else has: host, process, and chance."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def let_go(store: Store, key: str) -> None:
+    """Takes a lease back; where the store does not let it go, it runs out."""
+    with contextlib.suppress(StoreError):
+        store.delete(key)
+
+
+def _note_use(store: Store, fingerprint: str, clock: Callable[[], float]) -> None:
+    with contextlib.suppress(StoreError):
+        # Where there is no such data set, a note of its use would be one that was never finished.
+        store.read(keys.dataset_manifest(fingerprint))
+        store.write(keys.used(fingerprint), to_json(Mark(clock())))
 
 
 def _hold(
@@ -190,8 +211,11 @@ def last_used(store: Store, fingerprint: str) -> float:
 
 
 def is_being_pruned(store: Store, fingerprint: str, now: float) -> bool:
-    """Whether somebody is deleting a data set; the mark of one who was killed stops nobody."""
+    """Whether somebody is deleting a data set; the mark of one who was killed stops nobody.
+
+    Nor does one that may not be looked at: to who may not list a bucket, S3 denies what is not there.
+    """
     try:
         return from_json(Mark, store.read(keys.pruning(fingerprint))).at > now - MARK_SECONDS
-    except (MissingObjectError, DamagedObjectError):
+    except (MissingObjectError, DamagedObjectError, StoreDeniedError):
         return False

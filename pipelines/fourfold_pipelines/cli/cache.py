@@ -27,6 +27,8 @@ from fourfold_pipelines.cli.place import PLACES, place
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 24 * 3600.0, "w": 7 * 24 * 3600.0}
 SHORT = 12
 """Digits of a fingerprint that a table shows."""
+PLAIN_SECONDS = 5.0
+"""Between two lines that say how far something is, where there is no terminal for a bar."""
 
 STORE = (
     click.option("--store", default=None, metavar="URI",
@@ -171,20 +173,25 @@ def prune_command(
                     target, each.fingerprint, time.time, _to(advance, f"prune {name}")
                 )
                 if readers:
-                    click.echo(f"{name} stays: {readers[0].who} began to read it")
+                    click.echo(f"{name} stays: {readers[0].who} came first")
                 else:
                     click.echo(f"{name} is gone: {in_words(each.bytes)}, used {_ago(each.used, now)}")
                     freed += each.bytes
-        freed_here = 0 if dry_run else _prune_disk(rule, now)
+        freed_here = _prune_disk(rule, now, dry_run)
+        if dry_run:
+            freed = sum(each.bytes for each in go)
         click.echo(
-            f"{in_words(sum(each.bytes for each in go))} would be free"
-            if dry_run
-            else f"{in_words(freed)} freed in {target.uri}, {in_words(freed_here)} in the disk tier here"
+            f"{in_words(freed)} {'would be free' if dry_run else 'freed'} in {target.uri}, "
+            f"{in_words(freed_here)} in the disk tier here"
         )
 
 
-def _prune_disk(rule: Rule, now: float) -> int:
-    """Prunes the disk tier by the time since it was used, and by size; gives the bytes that were freed."""
+def _prune_disk(rule: Rule, now: float, dry_run: bool) -> int:
+    """Prunes the disk tier by the time since it was used, and by size.
+
+    Returns:
+        The bytes that were freed; in a dry run those that would be if nobody reads them here.
+    """
     disk, freed = _disk(), 0
     found = sorted((disk.datasets() if disk else {}).items(), key=lambda item: item[1][1])
     total = sum(size for _, (size, _) in found)
@@ -192,8 +199,10 @@ def _prune_disk(rule: Rule, now: float) -> int:
     for fingerprint, (size, used) in found:
         is_old = limit is not None and now - used > limit
         is_too_much = rule.max_bytes is not None and total > rule.max_bytes
-        if disk and (is_old or is_too_much) and disk.delete(fingerprint):
+        if disk and (is_old or is_too_much) and (dry_run or disk.delete(fingerprint)):
             freed, total = freed + size, total - size
+            says = "would go" if dry_run else "is gone"
+            click.echo(f"on disk: {fingerprint[:SHORT]} {says}: {in_words(size)}, used {_ago(used, now)}")
     return freed
 
 
@@ -322,16 +331,33 @@ Advance = Callable[[str, int], Callable[[int], None]]
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Advance]:
-    """Bars where there is a terminal, nothing else; gives what begins one, which gives what moves it on."""
+    """Bars where there is a terminal, else a line now and then.
+
+    Yields what begins a bar, which gives what moves it on.
+    """
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
 
         def begin(what: str, total: int) -> Callable[[int], None]:
             task = progress.add_task(what, total=total)
-            return lambda done: progress.advance(task, done)
+            return _lines(what, total) if progress.disable else lambda done: progress.advance(task, done)
 
         yield begin
+
+
+def _lines(what: str, total: int) -> Callable[[int], None]:
+    """Moves on by lines, one every few seconds."""
+    at, told = 0, time.monotonic()
+
+    def advance(done: int) -> None:
+        nonlocal at, told
+        at += done
+        if time.monotonic() - told >= PLAIN_SECONDS:
+            told = time.monotonic()
+            click.echo(f"{what}: {at:,} of {total:,}", err=True)
+
+    return advance
 
 
 def _to(advance: Advance, what: str) -> Callable[[int, int], None]:

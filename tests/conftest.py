@@ -98,25 +98,31 @@ def parts() -> Parts:
     }
 
 
+def described(
+    fingerprint: str = "f00d",
+    shape: tuple[int, ...] = (3, 2, 1),
+    rows_per_batch: int = 10,
+    dtype: str = "float32",
+) -> DatasetManifest:
+    """The manifest, without its parts yet, of a data set."""
+    return DatasetManifest(
+        format=layout.FORMAT,
+        fingerprint=fingerprint,
+        source="made up",
+        source_sha256="ab",
+        normalisation="none",
+        dtype=dtype,
+        shape=list(shape),
+        class_names=["a", "b", "c"],
+        rows_per_batch=rows_per_batch,
+        parts={},
+    )
+
+
 @pytest.fixture(scope="session")
 def describe() -> Callable[[str], DatasetManifest]:
     """Makes the manifest, without its parts yet, of a data set with this fingerprint."""
-
-    def manifest(fingerprint: str = "f00d") -> DatasetManifest:
-        return DatasetManifest(
-            format=layout.FORMAT,
-            fingerprint=fingerprint,
-            source="made up",
-            source_sha256="ab",
-            normalisation="none",
-            dtype="float32",
-            shape=[3, 2, 1],
-            class_names=["a", "b", "c"],
-            rows_per_batch=10,
-            parts={},
-        )
-
-    return manifest
+    return described
 
 
 NAMESPACE = "fourfold"

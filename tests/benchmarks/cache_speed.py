@@ -77,11 +77,8 @@ def _reader(data: Data, uri: str, ram: int, disk: str = "") -> Any:
 
 
 def _ours(data: Data, reader: Any, order: str = "rows") -> Epochs:
-    from fourfold.cache import orders
-
     def epoch(number: int) -> Batches:
-        window, ahead = reader.fit.window, reader.ahead
-        stream = reader.epoch(orders.windows(order, SEED, number, 0, reader.owners, window, ahead=ahead))
+        stream = reader.epoch(reader.windows(order, SEED, number))
         while stream.left:
             yield stream.take(min(data.batch, stream.left))
 

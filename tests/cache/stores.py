@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from fourfold.contract import keys
 from fourfold.contract.errors import StoreError
 from fourfold.store.folder import FolderStore
@@ -86,3 +88,9 @@ def wait_until(is_so: Callable[[], bool], seconds: float = 10.0) -> None:
     while not is_so() and time.monotonic() < until:
         time.sleep(0.005)
     assert is_so()
+
+
+def random_rows(rows: int, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """So many rows of random values, of three classes in turn."""
+    x = np.random.default_rng(0).random((rows, *shape), dtype=np.float32)
+    return x, np.arange(rows, dtype=np.int32) % 3

@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fourfold.cache import dataset, disk as disks, layout
+from fourfold.cache import dataset, disk as disks
 from fourfold.cache.budgets import Budgets
 from fourfold.cache.disk import DiskTier
 from fourfold.cache.reader import Reader
 from fourfold.contract import keys
-from fourfold.contract.datasets import DatasetManifest
 from fourfold.store.folder import FolderStore
-from tests.cache.stores import FarStore, bytes_below, files_below
+from tests.cache.stores import FarStore, bytes_below, files_below, random_rows
+from tests.conftest import described
 
 PROGRAM = Path(__file__).with_name("disk_program.py")
 ROOT = Path(__file__).parents[2]
@@ -31,17 +31,13 @@ LARGE = 10**9
 
 @pytest.fixture(scope="module")
 def rows():
-    return np.random.default_rng(0).random((ROWS, 6, 4), dtype=np.float32), np.arange(
-        ROWS, dtype=np.int32
-    ) % 3
+    return random_rows(ROWS, (6, 4))
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory, rows):
     root = tmp_path_factory.mktemp("data")
-    manifest = DatasetManifest(
-        layout.FORMAT, "beef", "made up", "ab", "none", "float32", [6, 4], ["a", "b", "c"], BATCH, {}
-    )
+    manifest = described("beef", (6, 4), BATCH)
     dataset.write_dataset(FolderStore(root), manifest, {"train": rows})
     return root
 

@@ -13,35 +13,34 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fourfold.cache import dataset, layout, orders
+from fourfold.cache import dataset, orders
 from fourfold.cache.budgets import Budgets
 from fourfold.cache.reader import Reader
 from fourfold.contract import keys
-from fourfold.contract.datasets import DatasetManifest
 from fourfold.contract.errors import DamagedObjectError, StoreError
 from fourfold.store import s3
 from tests.cache.proxy import Proxy
+from tests.cache.stores import random_rows
+from tests.conftest import described
 
 pytestmark = pytest.mark.cluster
 ROOT = Path(__file__).parents[2]
 ROWS, BATCH = 600, 10
 BUCKET = "fourfold-tests"
+SOON = {"read_seconds": 5.0, "patience_seconds": 8.0}
+"""How long a store is tried that gives up soon."""
 
 
 @pytest.fixture(scope="module")
 def rows():
-    return np.random.default_rng(0).random((ROWS, 28, 28), dtype=np.float32), np.arange(
-        ROWS, dtype=np.int32
-    ) % 3
+    return random_rows(ROWS, (28, 28))
 
 
 @pytest.fixture(scope="module")
 def prefix(s3_server, rows):
     """A data set on the real server."""
     prefix = f"faults/{secrets.token_hex(6)}"
-    manifest = DatasetManifest(
-        layout.FORMAT, "beef", "made up", "ab", "none", "float32", [28, 28], ["a", "b", "c"], BATCH, {}
-    )
+    manifest = described("beef", (28, 28), BATCH)
     store = s3.S3Store(BUCKET, prefix, s3_server)
     dataset.write_dataset(store, manifest, {"train": rows})
     yield prefix
@@ -74,7 +73,7 @@ def make_store(proxy, prefix, s3_server):
 @pytest.fixture
 def store(make_store):
     """One that gives up soon."""
-    return make_store(read_seconds=5.0, patience_seconds=8.0)
+    return make_store(**SOON)
 
 
 def read_all(store, rows, budgets=None, epochs=2, order="rows"):
@@ -171,23 +170,18 @@ def test_a_server_that_falls_silent_in_mid_epoch_and_speaks_again_is_waited_for(
     assert proxy.faults.unanswered >= 9
 
 
-def test_a_server_that_is_silent_for_good_is_told_with_its_address(make_store, proxy, rows):
-    store = make_store(read_seconds=0.5, patience_seconds=1.0)
+@pytest.mark.parametrize(
+    ("how", "fault"), [({"read_seconds": 0.5, "patience_seconds": 1.0}, "is_silent"), (SOON, "is_gone")]
+)
+def test_a_server_that_is_silent_or_gone_for_good_is_told_with_its_address(
+    make_store, proxy, rows, how, fault
+):
+    store = make_store(**how)
     manifest = dataset.read_manifest(store, "beef")
     with Reader(store, manifest, "train", None, Budgets(10**9, ahead=0)) as reader:
         stream = reader.epoch([np.arange(ROWS)])
         stream.take(100)
-        proxy.faults.is_silent = True
-        with pytest.raises(StoreError, match=f"cannot read datasets/beef/train/.* at http://{proxy.host}"):
-            stream.take(400)
-
-
-def test_a_server_that_goes_for_good_is_told_with_its_address(store, proxy, rows):
-    manifest = dataset.read_manifest(store, "beef")
-    with Reader(store, manifest, "train", None, Budgets(10**9, ahead=0)) as reader:
-        stream = reader.epoch([np.arange(ROWS)])
-        stream.take(100)
-        proxy.faults.is_gone = True
+        setattr(proxy.faults, fault, True)
         with pytest.raises(StoreError, match=f"cannot read datasets/beef/train/.* at http://{proxy.host}"):
             stream.take(400)
 

@@ -8,33 +8,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fourfold.cache import dataset, layout, orders
+from fourfold.cache import dataset, orders
 from fourfold.cache.budgets import Budgets
 from fourfold.cache.reader import Reader
 from fourfold.contract import keys
 from fourfold.contract.caching import ORDERS
-from fourfold.contract.datasets import DatasetManifest
 from fourfold.contract.errors import DamagedObjectError, InvalidInputError, MissingObjectError, StoreError
 from fourfold.store.folder import FolderStore
 from tests.cache.stores import FarStore, HeldStore, wait_until
+from tests.conftest import described
 
 ROWS, BATCH = 230, 7
 LARGE = 10**9
-
-
-def describe(shape, rows_per_batch, dtype="float32"):
-    return DatasetManifest(
-        layout.FORMAT,
-        "beef",
-        "made up",
-        "ab",
-        "none",
-        dtype,
-        list(shape),
-        ["a", "b", "c"],
-        rows_per_batch,
-        {},
-    )
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +33,7 @@ def rows():
 def root(tmp_path_factory, rows):
     """A folder with the rows as a data set, which no test changes."""
     root = tmp_path_factory.mktemp("data")
-    dataset.write_dataset(FolderStore(root), describe((4, 3), BATCH), {"train": rows})
+    dataset.write_dataset(FolderStore(root), described("beef", (4, 3), BATCH), {"train": rows})
     return root
 
 
@@ -189,7 +174,9 @@ def test_memory_stays_within_its_budget(tmp_path):
     rows, shape = 3000, (20, 250)
     store = FolderStore(tmp_path)
     x = np.random.default_rng(0).random((rows, *shape), dtype=np.float32)
-    manifest = dataset.write_dataset(store, describe(shape, 50), {"train": (x, np.zeros(rows, np.int32))})
+    manifest = dataset.write_dataset(
+        store, described("beef", shape, 50), {"train": (x, np.zeros(rows, np.int32))}
+    )
     assert manifest.bytes > 60e6
     del x
     tracemalloc.start()
@@ -242,7 +229,7 @@ def test_what_is_needed_first_is_asked_for_first(root, manifest):
 @pytest.mark.parametrize("damage", ["missing", "flipped", "cut"])
 def test_a_batch_that_is_missing_or_damaged_is_named_each_time_it_is_needed(tmp_path, rows, ram, damage):
     store = FolderStore(tmp_path)
-    manifest = dataset.write_dataset(store, describe((4, 3), BATCH), {"train": rows})
+    manifest = dataset.write_dataset(store, described("beef", (4, 3), BATCH), {"train": rows})
     key = keys.batch("beef", "train", 4)
     data = store.read(key)
     if damage == "missing":
@@ -295,7 +282,7 @@ def test_a_reader_is_closed_though_its_store_does_not_answer(root, manifest):
 def test_what_is_found_cut_in_a_folder_spoils_nothing_that_is_read_after_it(tmp_path, rows, whole):
     """The error keeps what was read: the bytes of what comes next are put elsewhere."""
     store = FolderStore(tmp_path)
-    manifest = dataset.write_dataset(store, describe((4, 3), BATCH), {"train": rows})
+    manifest = dataset.write_dataset(store, described("beef", (4, 3), BATCH), {"train": rows})
     key = keys.batch("beef", "train", 4)
     store.write(key, store.read(key)[:50])
     with Reader(store, manifest, "train", None, Budgets(LARGE, ahead=16, at_once=1)) as reader:
@@ -311,7 +298,7 @@ def test_what_is_found_cut_in_a_folder_spoils_nothing_that_is_read_after_it(tmp_
 
 def test_what_is_mended_between_two_tries_is_read(tmp_path, rows, monkeypatch):
     store = FolderStore(tmp_path)
-    manifest = dataset.write_dataset(store, describe((4, 3), BATCH), {"train": rows})
+    manifest = dataset.write_dataset(store, described("beef", (4, 3), BATCH), {"train": rows})
     key, decode = keys.batch("beef", "train", 0), dataset.Batches.decode
     whole = store.read(key)
     store.write(key, whole[:50])
@@ -376,7 +363,7 @@ def test_a_reader_without_rows_gives_none(root, manifest):
 def test_what_is_damaged_after_it_was_read_is_found_the_next_time(tmp_path, rows, where):
     """Verified by its sha256 once, and by a sum that was remembered from then on."""
     store = FarStore(tmp_path / "data")
-    manifest = dataset.write_dataset(store, describe((4, 3), BATCH), {"train": rows})
+    manifest = dataset.write_dataset(store, described("beef", (4, 3), BATCH), {"train": rows})
     budgets = Budgets(1, LARGE if where == "disk" else 0, str(tmp_path / "disk"), ahead=0, at_once=1)
     key = keys.batch("beef", "train", 5)
     with Reader(store, manifest, "train", None, budgets) as reader:

@@ -68,11 +68,6 @@ def budgets(
     return Budgets(ram, min(caching.disk or USUAL_DISK, room), folder, caching.ahead)
 
 
-def exists(folder: str) -> bool:
-    """Whether a folder is there."""
-    return Path(folder).is_dir()
-
-
 def memory_limit(groups: tuple[str, ...] = GROUPS) -> int:
     """Bytes of memory that this process may use: its container's limit, or all that the machine has."""
     found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -2,8 +2,9 @@
 
 import concurrent.futures
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,6 +23,9 @@ from fourfold.store.objects import Store
 
 AT_ONCE = 8
 """Objects that are read or written at the same time."""
+SLICE = 16 * AT_ONCE
+"""Objects that are begun before it is known of the first whether it failed."""
+T = TypeVar("T")
 
 
 def write_dataset(
@@ -57,11 +61,9 @@ def write_dataset(
                 classes = np.bincount(y[rows], minlength=len(manifest.class_names))
                 index[number] = np.frombuffer(bytes.fromhex(sha256(data)), np.uint8), len(data), classes
 
-            # In slices: where one fails, the others have not all been begun.
-            for first in range(0, len(index), 16 * AT_ONCE):
-                for _ in pool.map(write, range(first, min(first + 16 * AT_ONCE, len(index)))):
-                    done += 1
-                    progress(done, total)
+            for _ in _in_slices(pool, write, range(len(index))):
+                done += 1
+                progress(done, total)
             data = array_to_bytes(index)
             store.write(keys.index(name, part), data)
             listed[part] = Part(
@@ -181,6 +183,14 @@ class Batches:
         return layout.batch_from_bytes(data, key, self.rows(index), shape, self.manifest.dtype)
 
 
+def _in_slices(
+    pool: concurrent.futures.Executor, function: Callable[[int], T], numbers: Sequence[int]
+) -> Iterator[T]:
+    """What a function gives for each number, in order; where it fails for one, it was not begun for all."""
+    for first in range(0, len(numbers), SLICE):
+        yield from pool.map(function, numbers[first : first + SLICE])
+
+
 def damaged(
     store: Store, manifest: DatasetManifest, progress: Callable[[], None] = lambda: None
 ) -> Iterator[str]:
@@ -206,11 +216,10 @@ def damaged(
                     return str(error)
                 return ""
 
-            for first in range(0, len(batches), 16 * AT_ONCE):
-                for sentence in pool.map(fault, range(first, min(first + 16 * AT_ONCE, len(batches)))):
-                    progress()
-                    if sentence:
-                        yield sentence
+            for sentence in _in_slices(pool, fault, range(len(batches))):
+                progress()
+                if sentence:
+                    yield sentence
 
 
 def read_rows(
@@ -239,14 +248,16 @@ def read_rows(
     y = np.empty(len(numbers), np.int32)
     batches, owner = Batches(store, manifest, part), numbers // manifest.rows_per_batch
     needed = np.unique(owner).tolist()
+
+    def read(index: int) -> None:
+        found_x, found_y = batches.decode(index, store.read(batches.key(index)))
+        places = np.flatnonzero(owner == index)
+        inside = numbers[places] - index * manifest.rows_per_batch
+        x[places], y[places] = values.ready(found_x[inside], manifest.scale), found_y[inside]
+
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        for first in range(0, len(needed), 2 * AT_ONCE):
-            some = needed[first : first + 2 * AT_ONCE]
-            for index, data in zip(some, pool.map(store.read, map(batches.key, some)), strict=True):
-                found_x, found_y = batches.decode(index, data)
-                places = np.flatnonzero(owner == index)
-                inside = numbers[places] - index * manifest.rows_per_batch
-                x[places], y[places] = values.ready(found_x[inside], manifest.scale), found_y[inside]
+        for _ in _in_slices(pool, read, needed):
+            pass
     return x, y
 
 

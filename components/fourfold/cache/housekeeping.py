@@ -77,8 +77,9 @@ def entry(store: Store, fingerprint: str, now: float) -> Entry:
     except DamagedObjectError as error:
         wrong = str(error)
     # In this order: who ends to read notes the use and then gives the lease back, so one of them is seen.
-    readers = leases.living(store, fingerprint, now)
-    used = max(leases.last_used(store, fingerprint), manifest.created if manifest else 0.0)
+    found = leases.left(store, fingerprint, now)
+    used = max(leases.last_used(store, fingerprint, found), manifest.created if manifest else 0.0)
+    readers = [lease for lease in found if lease.until > now]
     return Entry(fingerprint, manifest, wrong, used, readers, is_left and manifest is None)
 
 

@@ -17,6 +17,7 @@ import functools
 import hashlib
 import io
 import json
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -25,7 +26,7 @@ from numpy.lib import format as npy
 from fourfold.contract.caching import DTYPES
 from fourfold.contract.datasets import DatasetManifest
 from fourfold.contract.errors import DamagedObjectError
-from fourfold.store.formats import array_from_bytes, array_to_bytes
+from fourfold.store.formats import array_from_bytes, array_to_bytes, sha256
 
 FORMAT = 2
 
@@ -73,13 +74,12 @@ def batch_from_bytes(
     """
     at, arrays = 0, []
     for wanted, kind in (((rows, *shape), np.dtype(dtype)), ((rows,), np.dtype(np.int32))):
-        begin = at + len(_header(wanted, kind.str))
-        at = begin + int(np.prod(wanted, dtype=np.int64)) * kind.itemsize
-        if data[begin - len(_header(wanted, kind.str)) : begin] != _header(wanted, kind.str) or at > len(
-            data
-        ):
+        header, count = _header(wanted, kind.str), math.prod(wanted)
+        begin, end = at + len(header), at + len(header) + count * kind.itemsize
+        if data[at:begin] != header or end > len(data):
             raise DamagedObjectError(f"{name} is no cached batch of {rows} rows {shape} {dtype}")
-        arrays.append(np.frombuffer(data, kind, int(np.prod(wanted, dtype=np.int64)), begin).reshape(wanted))
+        arrays.append(np.frombuffer(data, kind, count, begin).reshape(wanted))
+        at = end
     if at != len(data):
         raise DamagedObjectError(f"{name} has {len(data) - at} bytes after its rows")
     return arrays[0], arrays[1]
@@ -118,7 +118,7 @@ def index_from_bytes(data: bytes, name: str, manifest: DatasetManifest, part: st
     Raises:
         DamagedObjectError: the bytes are not those that the manifest says, or no such index.
     """
-    if hashlib.sha256(data).hexdigest() != manifest.parts[part].sha256:
+    if sha256(data) != manifest.parts[part].sha256:
         raise DamagedObjectError(f"{name} is damaged: its sha256 is not that of the manifest; prepare again")
     found, listed = array_from_bytes(data, name), manifest.parts[part]
     if found.dtype != index_of(len(manifest.class_names)) or found.shape != (listed.batches,):

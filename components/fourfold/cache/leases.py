@@ -176,10 +176,10 @@ def _hold(
     return "refused"
 
 
-def living(store: Store, fingerprint: str, now: float) -> list[Lease]:
-    """The leases of a data set that have not run out.
+def left(store: Store, fingerprint: str, now: float) -> list[Lease]:
+    """All leases of a data set, also those that have run out.
 
-    One that cannot be read counts as living: it is being written, or somebody has to look at it.
+    One that cannot be read has not: it is being written, or somebody has to look at it.
 
     Args:
         store: that holds the data set.
@@ -193,20 +193,28 @@ def living(store: Store, fingerprint: str, now: float) -> list[Lease]:
         except MissingObjectError:
             continue
         except DamagedObjectError:
-            lease = Lease(f"{key}, which cannot be read", now, now + SECONDS)
-        if lease.until > now:
-            found.append(lease)
+            lease = Lease(f"{key}, which cannot be read", 0.0, now + SECONDS)
+        found.append(lease)
     return found
 
 
-def last_used(store: Store, fingerprint: str) -> float:
-    """When a data set was last read, or prepared to be read, seconds since 1970; 0 for never."""
-    times = [0.0]
+def living(store: Store, fingerprint: str, now: float) -> list[Lease]:
+    """The leases of a data set that have not run out; see ``left``."""
+    return [lease for lease in left(store, fingerprint, now) if lease.until > now]
+
+
+def last_used(store: Store, fingerprint: str, found: list[Lease] | None = None) -> float:
+    """When a data set was last read, or prepared to be read, seconds since 1970; 0 for never.
+
+    Args:
+        store: that holds the data set.
+        fingerprint: of the data set.
+        found: its leases, as of ``left``; looked for if None.
+    """
+    found = left(store, fingerprint, 0.0) if found is None else found
+    times = [0.0, *(lease.since for lease in found)]
     with contextlib.suppress(MissingObjectError, DamagedObjectError):
         times.append(from_json(Mark, store.read(keys.used(fingerprint))).at)
-    for key in store.list(keys.leases(fingerprint)):
-        with contextlib.suppress(MissingObjectError, DamagedObjectError):
-            times.append(from_json(Lease, store.read(key), key).since)
     return max(times)
 
 

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fourfold.cache import orders
 from fourfold.cache.budgets import Budgets
 from fourfold.cache.reader import Reader
 from fourfold.cache.worth import Worth, worth
@@ -45,16 +44,16 @@ class Measured:
     @property
     def miss(self) -> float:
         """Seconds of a batch without the cache, a mean over all epochs."""
-        return sum(self.without) / len(self.without) / self.predicted_batches
+        return sum(self.without) / len(self.without) / self.batches
 
     @property
     def hit(self) -> float:
         """Seconds of a batch with the cache, a mean over all epochs but the first."""
         later = self.with_cache[1:]
-        return sum(later) / len(later) / self.predicted_batches if later else 0.0
+        return sum(later) / len(later) / self.batches if later else 0.0
 
     @property
-    def predicted_batches(self) -> int:
+    def batches(self) -> int:
         """Batches of an epoch."""
         return -(-self.rows // self.batch)
 
@@ -100,7 +99,7 @@ def measure(
             served = reader.take_served()
             disk.append(served.disk)
             far.append(served.store)
-            memory.append(max(0, len(reader) - served.disk - served.store))
+            memory.append(served.memory(len(reader)))
             progress(2 * epoch + 1)
             with Reader(store, manifest, "train", None, without_cache) as cold:
                 times["without"].append(_epoch(cold, order, seed, epoch, batch, clock))
@@ -114,8 +113,7 @@ def _epoch(
 ) -> float:
     """Seconds that an epoch of reading takes."""
     began = clock()
-    windows = orders.windows(order, seed, epoch, 0, reader.owners, reader.fit.window, ahead=reader.ahead)
-    stream = reader.epoch(windows)
+    stream = reader.epoch(reader.windows(order, seed, epoch))
     while stream.left:
         stream.take(min(batch, stream.left))
     return clock() - began

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fourfold.cache import dataset, values
+from fourfold.cache import dataset, orders, values
 from fourfold.cache.budgets import Budgets
 from fourfold.cache.tiers import Served, Tiers
 from fourfold.contract.datasets import DatasetManifest
@@ -123,11 +123,18 @@ class Reader:
     def __len__(self) -> int:
         return len(self.numbers)
 
+    def windows(
+        self, order: str, seed: int = 0, epoch: int = 0, shard: int = 0, given: np.ndarray | None = None
+    ) -> list[np.ndarray]:
+        """The windows of one epoch in an order, as large as memory allows; see ``orders.windows``."""
+        window = self.fit.window
+        return orders.windows(order, seed, epoch, shard, self.owners, window, given, self.ahead)
+
     def epoch(self, windows: list[np.ndarray], start: int = 0) -> "Stream":
         """The rows of one epoch, one after the other.
 
         Args:
-            windows: places in the shard, as of ``orders.windows``.
+            windows: places in the shard, as of ``windows``.
             start: rows that have been taken already; none of their batches are read.
         """
         left, begin = [], start

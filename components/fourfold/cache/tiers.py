@@ -34,6 +34,10 @@ class Served:
     fetched: int = 0
     objects: int = 0
 
+    def memory(self, rows: int) -> int:
+        """How many of so many rows that were taken meanwhile lay in memory."""
+        return max(0, rows - self.disk - self.store)
+
 
 class _Own(threading.local):
     """What each thread has of its own: a buffer that is used again and again."""
@@ -68,12 +72,12 @@ class Tiers:
                 self._say(f"the disk tier {budgets.folder} cannot be used: {error.strerror or error}")
 
     @contextlib.contextmanager
-    def reading(self, index: int, rows: int | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def reading(self, index: int, rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """The rows of a cached batch, as they are kept; they are good while one is inside.
 
         Args:
             index: of the batch.
-            rows: how many of them will be served; all if None.
+            rows: how many of them will be served.
 
         Yields:
             ``x`` [n, ...] and ``y`` [n] int32, not to be written to.
@@ -84,7 +88,7 @@ class Tiers:
             StoreError: the store did not answer.
         """
         with contextlib.ExitStack() as turn:
-            yield self._read(index, self._batches.rows(index) if rows is None else rows, turn)
+            yield self._read(index, rows, turn)
 
     def _read(self, index: int, rows: int, turn: contextlib.ExitStack) -> tuple[np.ndarray, np.ndarray]:
         if self._disk is None:

@@ -31,10 +31,7 @@ def distances(name: str, steps: Sequence[int], pairs: Sequence[Any], values: Seq
         figure, axes = plt.subplots(figsize=(9.4, 3.4), layout="constrained")
         for place, (left, right) in enumerate(pairs):
             axes.plot(steps, [each[place] for each in values], label=f"{left} and {right}", **_look(place))
-        _whole(axes)
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel("step")
-        axes.set_ylabel("distance of features")
+        _label(axes, "step", "distance of features")
         if len(pairs) <= NAMED:
             figure.legend(loc="outside lower center", ncols=6, title="models", fontsize=10)
         return element(figure, f"Distance between the models of {name} by step")
@@ -56,13 +53,9 @@ def rounds(name: str, losses: Sequence[float | None], apart: Sequence[float]) ->
         counted = range(1, len(apart) + 1)
         left.plot(counted, [NO_NUMBER if loss is None else loss for loss in losses], **_look(0))
         right.plot(counted, apart, **_look(5))
-        left.set_ylabel("local loss (nats)")
-        right.set_ylabel("distance to the merge")
-        for axes in (left, right):
-            _whole(axes)
+        for axes, measured in ((left, "local loss (nats)"), (right, "distance to the merge")):
+            _label(axes, "round", measured)
             axes.set_xlim(0.5, len(apart) + 0.5)
-            axes.set_ylim(bottom=0)
-            axes.set_xlabel("round")
         return element(figure, f"Loss and distance to the merge of {name} by round")
 
 
@@ -106,10 +99,7 @@ def inputs(scenarios: dict[str, Any]) -> str:
         for place, (name, scenario) in enumerate(scenarios.items()):
             waited = [1000 * epoch["waited"] for epoch in scenario["inputs"]]
             axes.plot(range(1, len(waited) + 1), waited, label=name, **_look(place))
-        _whole(axes)
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel("epoch")
-        axes.set_ylabel("wait for rows (ms)")
+        _label(axes, "epoch", "wait for rows (ms)")
         figure.legend(loc="outside lower center", ncols=5, fontsize=10)
         return element(figure, "How long the steps of each scenario waited for rows, by epoch")
 
@@ -130,10 +120,7 @@ def reading(measured: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> 
             counted = range(1, len(with_cache) + 1)
             axes.plot(counted, without, label=f"{name}, without", **look)
             axes.plot(counted, with_cache, label=f"{name}, with the cache", **{**look, "linestyle": "-"})
-        _whole(axes)
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel("epoch")
-        axes.set_ylabel("reading (s)")
+        _label(axes, "epoch", "reading (s)")
         figure.legend(loc="outside lower center", ncols=2, fontsize=10)
         return element(figure, "Seconds of each epoch of reading, with the cache and without")
 
@@ -148,6 +135,9 @@ def _look(place: int) -> dict[str, Any]:
     }
 
 
-def _whole(axes: Any) -> None:
-    """Steps and rounds are counted: no tick lies between two of them."""
+def _label(axes: Any, counted: str, measured: str) -> None:
+    """Says what is counted along and measured up, from 0; no tick lies between two that are counted."""
     axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel(counted)
+    axes.set_ylabel(measured)

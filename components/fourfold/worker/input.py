@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fourfold.cache import budgets, dataset, orders, splits
+from fourfold.cache import budgets, dataset, splits
 from fourfold.cache.reader import Reader, Stream
 from fourfold.contract.caching import LIST
 from fourfold.contract.datasets import DatasetManifest
@@ -51,26 +51,22 @@ class Shard:
     def windows(self, epoch: int) -> list[np.ndarray]:
         """Places in the order in which an epoch takes them; see ``cache.orders``."""
         told = self.training
-        order, reader = told.caching.order, self.reader
-        return orders.windows(
-            order, told.seed, epoch, self.index, reader.owners, reader.fit.window, self.given, reader.ahead
-        )
+        return self.reader.windows(told.caching.order, told.seed, epoch, self.index, self.given)
 
     def rows(self) -> Stream:
         """All rows once, in the order in which they are read fastest."""
-        reader = self.reader
-        owners, window = reader.owners, reader.fit.window
-        return reader.epoch(orders.windows("frozen", 0, 0, 0, owners, window, ahead=reader.ahead))
+        return self.reader.epoch(self.reader.windows("frozen"))
 
     def said(self) -> list[str]:
         """What a user should know of how the rows are read, in sentences."""
         fit, row = self.reader.fit, self.reader.row_bytes
         if fit.whole:
             return self.reader.said
+        order = self.training.caching.order
         how = (
-            f"{self.training.caching.order} are taken as they come"
-            if self.training.caching.order != "rows"
-            else f"they are dealt among {fit.window} cached batches at a time"
+            f"they are dealt among {fit.window} cached batches at a time"
+            if order == "rows"
+            else f"they are taken in the order {order}"
         )
         return [
             f"worker {self.worker}: its {len(self.numbers):,} rows "
@@ -156,5 +152,4 @@ def read_by(shard: Shard, waited: float, rows: int) -> Input:
         rows: that they took.
     """
     served = shard.reader.take_served()
-    far = served.disk + served.store
-    return Input(waited, max(0, rows - far), served.disk, served.store, served.fetched)
+    return Input(waited, served.memory(rows), served.disk, served.store, served.fetched)

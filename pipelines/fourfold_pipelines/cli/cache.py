@@ -2,10 +2,12 @@
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import re
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -18,6 +20,7 @@ from fourfold.cache.budgets import bytes_of, in_words
 from fourfold.cache.disk import DiskTier
 from fourfold.cache.housekeeping import Entry, Rule
 from fourfold.contract.caching import Caching
+from fourfold.contract.datasets import DatasetManifest
 from fourfold.contract.errors import DamagedObjectError, FourfoldError, InvalidInputError
 from fourfold.store.objects import Store, open_store
 from fourfold_pipelines.cli import options
@@ -103,12 +106,11 @@ def verify_command(fingerprints: tuple[str, ...], store: str | None, on: str, na
     with _opened(store, on, namespace) as target:
         entries = _named(housekeeping.listed(target, time.time()), fingerprints, target.uri)
         wrong = 0
-        with _progress() as advance:
+        with _progress() as begin:
             for each in entries:
                 faults = [each.wrong] if each.manifest is None else []
                 if each.manifest is not None:
-                    step = advance(f"verify {each.fingerprint[:SHORT]}", each.manifest.batches)
-                    faults = list(housekeeping.verify(target, each.manifest, lambda step=step: step(1)))
+                    faults = _verified(target, each.manifest, begin(f"verify {each.fingerprint[:SHORT]}"))
                 for fault in faults:
                     click.echo(f"{each.fingerprint[:SHORT]}: {fault}")
                 wrong += bool(faults)
@@ -163,15 +165,13 @@ def prune_command(
         for each, why in stay:
             click.echo(f"{each.fingerprint[:SHORT]} stays: {why}")
         freed = 0
-        with _progress() as advance:
+        with _progress() as begin:
             for each in go:
                 name = each.fingerprint[:SHORT]
                 if dry_run:
                     click.echo(f"{name} would go: {in_words(each.bytes)}, used {_ago(each.used, now)}")
                     continue
-                readers = housekeeping.delete(
-                    target, each.fingerprint, time.time, _to(advance, f"prune {name}")
-                )
+                readers = housekeeping.delete(target, each.fingerprint, time.time, begin(f"prune {name}"))
                 if readers:
                     click.echo(f"{name} stays: {readers[0].who} came first")
                 else:
@@ -184,6 +184,12 @@ def prune_command(
             f"{in_words(freed)} {'would be free' if dry_run else 'freed'} in {target.uri}, "
             f"{in_words(freed_here)} in the disk tier here"
         )
+
+
+def _verified(target: Store, manifest: DatasetManifest, told: "Told") -> list[str]:
+    """What is wrong with a data set, in sentences."""
+    done = itertools.count(1)
+    return list(housekeeping.verify(target, manifest, lambda: told(next(done), manifest.batches)))
 
 
 def _prune_disk(rule: Rule, now: float, dry_run: bool) -> int:
@@ -215,7 +221,7 @@ def _opened(store: str | None, on: str, namespace: str | None) -> Iterator[Store
 def _disk() -> DiskTier | None:
     """The disk tier of this machine, if there is one."""
     may = budgets.budgets(Caching(), "s3:")
-    if not may.folder or not budgets.exists(may.folder):
+    if not may.folder or not Path(may.folder).is_dir():
         return None
     try:
         return DiskTier(may.folder, may.disk)
@@ -326,49 +332,34 @@ def _ago(at: float, now: float) -> str:
     return "just now"
 
 
-Advance = Callable[[str, int], Callable[[int], None]]
+Told = Callable[[int, int], None]
+"""Is told how many of how many are done."""
 
 
 @contextlib.contextmanager
-def _progress() -> Iterator[Advance]:
-    """Bars where there is a terminal, else a line now and then.
-
-    Yields what begins a bar, which gives what moves it on.
-    """
+def _progress() -> Iterator[Callable[[str], Told]]:
+    """Bars where there is a terminal, else a line now and then; gives what begins one."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
 
-        def begin(what: str, total: int) -> Callable[[int], None]:
-            task = progress.add_task(what, total=total)
-            return _lines(what, total) if progress.disable else lambda done: progress.advance(task, done)
+        def begin(what: str) -> Told:
+            if progress.disable:
+                return _lines(what)
+            task = progress.add_task(what, total=None)
+            return lambda done, total: progress.update(task, completed=done, total=total)
 
         yield begin
 
 
-def _lines(what: str, total: int) -> Callable[[int], None]:
-    """Moves on by lines, one every few seconds."""
-    at, told = 0, time.monotonic()
+def _lines(what: str) -> Told:
+    """Tells by lines, one every few seconds."""
+    last = time.monotonic()
 
-    def advance(done: int) -> None:
-        nonlocal at, told
-        at += done
-        if time.monotonic() - told >= PLAIN_SECONDS:
-            told = time.monotonic()
-            click.echo(f"{what}: {at:,} of {total:,}", err=True)
+    def told(done: int, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= PLAIN_SECONDS:
+            last = time.monotonic()
+            click.echo(f"{what}: {done:,} of {total:,}", err=True)
 
-    return advance
-
-
-def _to(advance: Advance, what: str) -> Callable[[int, int], None]:
-    """Progress that is told as done and total, on a bar that begins with the first of it."""
-    bar: list[Callable[[int], None]] = []
-    before = [0]
-
-    def progress(done: int, total: int) -> None:
-        if not bar:
-            bar.append(advance(what, total))
-        bar[0](done - before[0])
-        before[0] = done
-
-    return progress
+    return told

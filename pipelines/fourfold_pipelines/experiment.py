@@ -18,7 +18,7 @@ from fourfold.evaluate.component import evaluate
 from fourfold.merge.component import merge
 from fourfold.prepare.component import prepare
 from fourfold.report.component import report
-from fourfold.train.component import clean_up, train
+from fourfold.train.component import clean_up, merge_at_sites, train
 from fourfold_pipelines.chosen import Chosen
 from fourfold_pipelines.steps import give
 
@@ -87,7 +87,7 @@ def build(chosen: Chosen) -> Any:
             micro_batches: parts of a batch that the stages work on one after the other.
             local_steps: of each round of federated; 0 for one epoch.
             ways: seldom changed, a JSON object: starts, member_workers, cut, balance, placement,
-                server_momentum, proximal.
+                server_momentum, proximal, initial.
             cache: how ready batches are kept and read, a JSON object: dtype, batch_rows, order, window,
                 ahead, ram, disk.
         """
@@ -183,9 +183,15 @@ def _every_way(chosen: Chosen) -> Any:
                 store=store, fingerprint=fingerprint, code=code, model=trained.outputs["model"]
             )
             give(evaluated, "evaluate", chosen)
+        at_sites = merge_at_sites(
+            store=store, fingerprint=fingerprint, seed=seed, cache=cache, pods=chosen.pods, code=code,
+            models=dsl.Collected(trained.outputs["model"]),
+        )  # fmt: skip
+        give(at_sites, "merge-at-sites", chosen)
         merged = merge(
-            store=store, fingerprint=fingerprint, code=code, models=dsl.Collected(trained.outputs["model"])
-        )
+            store=store, fingerprint=fingerprint, code=code, models=dsl.Collected(trained.outputs["model"]),
+            at_sites=at_sites.outputs["merged"],
+        )  # fmt: skip
         give(merged, "merge", chosen)
         reported = report(
             store=store, fingerprint=fingerprint, split_id=split_id, data=data, rows=rows, holdout=holdout,

@@ -41,6 +41,7 @@ TABLE = {
     "prepare": Step("Prepare the data", images.STEPS, "500m", "2Gi", retries=2, cached=False),
     # What is set on this task goes to the pods of the TFJob, so the launcher itself has no resources.
     "train": Step("Train", images.STEPS, "", "", retries=2, cached=True),
+    "merge-at-sites": Step("Merge beside the rows", images.STEPS, "", "", retries=2, cached=True),
     "evaluate": Step("Evaluate", images.WORKER, "500m", "2Gi", retries=2, cached=True),
     "merge": Step("Merge what was trained apart", images.WORKER, "1", "4Gi", retries=2, cached=True),
     "report": Step("Report", images.WORKER, "500m", "2Gi", retries=2, cached=True),
@@ -74,7 +75,7 @@ def give(task: Any, name: str, chosen: Chosen) -> Any:
     task.set_retry(step.retries, PAUSE, backoff_factor=2.0, backoff_max_duration=f"{longest}s")
     if step.cpu:
         task.set_cpu_request(step.cpu).set_memory_request(step.memory).set_memory_limit(step.memory)
-    if name == "train":
+    if name in ("train", "merge-at-sites"):
         _give_to_workers(task, given)
     from kfp import kubernetes
 

@@ -69,7 +69,7 @@ def build(chosen: Chosen) -> Any:
             micro_batches: parts of a batch that the stages work on one after the other.
             local_steps: of each round of federated; 0 for one epoch.
             ways: seldom changed, a JSON object: starts, member_workers, cut, balance, placement,
-                server_momentum, proximal.
+                server_momentum, proximal, initial.
             cache: how ready batches are kept and read, a JSON object: dtype, batch_rows, order, window,
                 ahead, ram, disk.
         """

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fourfold.contract import plan as plans
+from fourfold.contract import merges, plan as plans
 from fourfold.store import s3
 from fourfold.store.objects import open_store
 from fourfold.train import tfjob
@@ -70,7 +70,9 @@ def test_the_experiment_in_the_cluster_gives_the_weights_of_the_same_run_here(in
         if environments[0] == environments[1]:
             assert one["weights_sha256"] == other["weights_sha256"], name
         assert one["accuracy"] == pytest.approx(other["accuracy"], abs=0.01), name
-    assert there["merge"].keys() == here["merge"].keys()
+    assert list(there["merge"]) == [*merges.RULES, *merges.AT_SITES] == list(here["merge"])
+    for rule, score in there["merge"].items():
+        assert score["accuracy"] == pytest.approx(here["merge"][rule]["accuracy"], abs=0.02), rule
     assert there["manifest"]["images"]["code"] == here["manifest"]["images"]["code"]
 
 
@@ -80,11 +82,15 @@ def test_each_scenario_was_a_tfjob_with_the_pods_of_its_plan(in_cluster):
     jobs = {
         job["metadata"]["labels"][tfjob.SCENARIO]: job for job in objects("tfjobs", f"{tfjob.RUN}={name}")
     }
-    assert set(jobs) == set(plans.names())
+    assert set(jobs) == {*plans.names(), tfjob.MERGING}
     for scenario, job in jobs.items():
         pods = objects("pods", f"{tfjob.JOB_NAME}={job['metadata']['name']}")
-        assert len(pods) == plans.plan(scenario, 2).processes
-        assert {pod["metadata"]["name"] for pod in pods} == set(results["scenarios"][scenario]["processes"])
+        if scenario == tfjob.MERGING:
+            assert len(pods) == 2
+        else:
+            assert len(pods) == plans.plan(scenario, 2).processes
+            names = {pod["metadata"]["name"] for pod in pods}
+            assert names == set(results["scenarios"][scenario]["processes"])
         (owner,) = job["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["name"]) == ("Job", name)
 

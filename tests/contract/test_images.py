@@ -115,9 +115,9 @@ def test_one_changed_byte_is_other_code(tree, name):
 @pytest.mark.parametrize("change", ["a file more", "a file less", "renamed", "swapped"])
 def test_files_that_come_go_or_change_places_are_other_code(tree, change):
     before = digest_in(tree)
-    one, two = tree / "fourfold/merge/plain_mean.py", tree / "fourfold/merge/weighted_mean.py"
+    one, two = tree / "fourfold/rules/plain_mean.py", tree / "fourfold/rules/weighted_mean.py"
     if change == "a file more":
-        (tree / "fourfold/merge/empty.py").touch()
+        (tree / "fourfold/rules/empty.py").touch()
     elif change == "a file less":
         one.unlink()
     elif change == "renamed":

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from fourfold.contract import caching, datasets, records, strict
+from fourfold.contract import caching, datasets, merged, merges, records, strict
 from fourfold.contract.errors import DamagedObjectError
 from fourfold.contract.records import Epoch, Training
 from fourfold.contract.strict import from_json, to_json
@@ -24,7 +24,13 @@ KINDS = [
     records.Trained,
     records.ModelScore,
     records.Evaluation,
-    records.Merged,
+    merged.Merged,
+    merged.RuleTold,
+    merged.Line,
+    merged.Slice,
+    merged.Gate,
+    merges.Merging,
+    merges.MergedAtSites,
 ]
 EPOCH = {"loss": 0.5, "accuracy": 0.9, "seconds": 1.5, "rows": 2000}
 st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))

@@ -113,8 +113,12 @@ def compile_with(which: str, *options: str) -> Compiled:
     return Compiled(text, ir, platform)
 
 
+LAUNCHERS = ("train", "merge-at-sites")
+"""Steps whose resources and place are those of the pods that they launch."""
+
+
 def steps(which: str) -> list[str]:
-    return sorted(set(TABLE) - ({"merge", "report"} if which == "train" else set()))
+    return sorted(set(TABLE) - ({"merge", "merge-at-sites", "report"} if which == "train" else set()))
 
 
 def walk(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

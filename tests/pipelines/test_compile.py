@@ -21,6 +21,7 @@ from tests.pipelines.ir import (
     DIGEST,
     ENVIRONMENT,
     EVERY,
+    LAUNCHERS,
     OWN_STORE,
     Compiled,
     compile_with,
@@ -174,7 +175,7 @@ def test_an_endpoint_that_is_said_outright_is_a_variable_of_every_step_with_the_
 def test_resources_are_those_of_the_table(which, choice):
     found = compiled(which, choice)
     for step, container in found.containers.items():
-        if step == "train":
+        if step in LAUNCHERS:
             continue
         given = container["resources"]
         assert given["resourceCpuRequest"] == TABLE[step].cpu
@@ -257,7 +258,7 @@ def test_what_is_asked_for_arrives(which):
     assert (found.pods.service_account, found.pods.deadline_seconds) == ("trainer", 7200)
     assert compiled(which, "raw resources").containers["train"].get("resources") is None
     for step, executor in found.kubernetes.items():
-        assert ("nodeSelector" in executor) == (step == "train")
+        assert ("nodeSelector" in executor) == (step in LAUNCHERS)
 
 
 @pytest.mark.parametrize(
@@ -275,17 +276,20 @@ def test_memory_on_the_task_is_a_quantity_of_kubernetes_and_the_same(memory):
 
 
 @every_file
-def test_train_passes_on_resources_and_place_to_its_pods(which, choice):
-    component = compiled(which, choice).ir["components"]["comp-train"]
-    fields = [passed["field"] for passed in component["taskConfigPassthroughs"]]
-    assert sorted(fields) == [
-        "ENV", "KUBERNETES_AFFINITY", "KUBERNETES_NODE_SELECTOR", "KUBERNETES_TOLERATIONS", "RESOURCES"
-    ]  # fmt: skip
-    own = [p["field"] for p in component["taskConfigPassthroughs"] if p.get("applyToTask")]
-    assert own == ["ENV"], "the launcher itself needs no GPU"
-    kinds = component["inputDefinitions"]["parameters"]
-    assert [name for name, p in kinds.items() if p["parameterType"] == "TASK_CONFIG"] == ["task"]
-    others = [c for name, c in compiled(which, choice).ir["components"].items() if name != "comp-train"]
+def test_what_launches_passes_on_resources_and_place_to_its_pods(which, choice):
+    components = compiled(which, choice).ir["components"]
+    launchers = [f"comp-{step}" for step in LAUNCHERS if step in steps(which)]
+    for name in launchers:
+        component = components[name]
+        fields = [passed["field"] for passed in component["taskConfigPassthroughs"]]
+        assert sorted(fields) == [
+            "ENV", "KUBERNETES_AFFINITY", "KUBERNETES_NODE_SELECTOR", "KUBERNETES_TOLERATIONS", "RESOURCES"
+        ]  # fmt: skip
+        own = [p["field"] for p in component["taskConfigPassthroughs"] if p.get("applyToTask")]
+        assert own == ["ENV"], "the launcher itself needs no GPU"
+        kinds = component["inputDefinitions"]["parameters"]
+        assert [key for key, p in kinds.items() if p["parameterType"] == "TASK_CONFIG"] == ["task"]
+    others = [component for name, component in components.items() if name not in launchers]
     assert not any("taskConfigPassthroughs" in component for component in others)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fourfold.contract import plan as plans
+from fourfold.contract import merges, plan as plans
 from fourfold.contract.records import Evaluation, Trained
 from fourfold.contract.strict import from_json
 from fourfold_pipelines.steps import TABLE
@@ -31,7 +31,7 @@ local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(folder / "r
 loaded(store=str(folder / "store"), rows=200, holdout=100, epochs=1)
 """
 TEST_ROWS = 2000
-RULES = ("plain_mean", "weighted_mean")
+RULES = (*merges.RULES, *merges.AT_SITES)
 
 
 class Ran:
@@ -195,6 +195,7 @@ def test_the_results_say_with_which_arguments_the_pipeline_ran(ran):
 
 def test_merged_models_and_their_accuracies_are_there(ran):
     (place,) = ran["experiment"].places("merge")
-    assert sorted(path.stem for path in (place / "merged").glob("*.keras")) == sorted(RULES)
+    names = sorted(map(merges.file_name, RULES))
+    assert sorted(path.stem for path in (place / "merged").glob("*.keras")) == sorted(["handed-on", *names])
     (metrics,) = ran["experiment"].told("merge", "metrics")
-    assert set(metrics) == {f"{rule}_accuracy" for rule in RULES}
+    assert set(metrics) == {f"{name}_accuracy" for name in names}

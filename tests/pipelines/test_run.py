@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 
-from fourfold.contract import exits, plan as plans
+from fourfold.contract import exits, merges, plan as plans
 from fourfold.prepare import source
 
 FOURFOLD = str(Path(sys.executable).parent / "fourfold")
@@ -56,7 +56,8 @@ MEASURED = (
 )
 MODELS = {
     "sequential", "data_parallel", "ensemble-0", "ensemble-1", "ensemble-2", "pipeline", "hybrid",
-    "solo-0", "solo-1", "federated", "merged-plain_mean", "merged-weighted_mean",
+    "solo-0", "solo-1", "federated", "merged-handed-on",
+    *(f"merged-{merges.file_name(rule)}" for rule in (*merges.RULES, *merges.AT_SITES)),
 }  # fmt: skip
 
 
@@ -72,7 +73,11 @@ def numbers(results, *names):
         kept["epochs"] = [{k: v for k, v in e.items() if k != "seconds"} for e in scenario["epochs"]]
         kept["models"] = [{k: v for k, v in m.items() if k != "epochs"} for m in scenario["models"]]
         scenarios[name] = kept
-    return {**results, "scenarios": scenarios}
+    told = {
+        rule: {key: value for key, value in each.items() if key != "seconds"}
+        for rule, each in results["merge_rules"].items()
+    }
+    return {**results, "scenarios": scenarios, "merge_rules": told}
 
 
 def test_the_main_job_leaves_all_that_it_promises(run):
@@ -82,7 +87,8 @@ def test_the_main_job_leaves_all_that_it_promises(run):
     assert "<svg" in (out / "report.html").read_text()
     assert (out / "run.log").read_text()
     assert list(results["scenarios"]) == list(plans.names())
-    assert set(results["merge"]) == {"plain_mean", "weighted_mean"}
+    assert list(results["merge"]) == [*merges.RULES, *merges.AT_SITES] == list(results["merge_rules"])
+    assert results["gate"]["rule"] == merges.CHOSEN
     assert all(results["references"].values())
     for name in (*plans.names(), "plain_mean", "report.html"):
         assert name in printed
@@ -125,8 +131,7 @@ def test_plain_keras_loads_each_model_and_gets_the_reported_accuracy(run):
         "federated": results["scenarios"]["federated"],
         "solo-0": results["scenarios"]["solo"]["models"][0],
         "solo-1": results["scenarios"]["solo"]["models"][1],
-        "merged-plain_mean": results["merge"]["plain_mean"],
-        "merged-weighted_mean": results["merge"]["weighted_mean"],
+        **{f"merged-{merges.file_name(rule)}": score for rule, score in results["merge"].items()},
     }
     for name, score in expected.items():
         model = keras.saving.load_model(out / "models" / f"{name}.keras")

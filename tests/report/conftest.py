@@ -8,13 +8,13 @@ import pytest
 
 from fourfold.contract import plan as plans
 from fourfold.contract.datasets import DatasetManifest, Part, Split
+from fourfold.contract.merged import Merged
 from fourfold.contract.records import (
     Busy,
     Distances,
     Epoch,
     Evaluation,
     Input,
-    Merged,
     ModelScore,
     Round,
     Trained,

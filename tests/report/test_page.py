@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from fourfold.contract import plan as plans
-from fourfold.contract.records import Busy, Merged
+from fourfold.contract.merged import Merged
+from fourfold.contract.records import Busy
 from fourfold.report import page
 from tests.page.html import Document, needs_nothing_else, references_are_found
 

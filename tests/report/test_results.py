@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from fourfold.contract import plan as plans
-from fourfold.contract.records import Merged
+from fourfold.contract.merged import Merged
 from fourfold.contract.strict import to_json
 
 NUMBER = (int, float)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from fourfold.contract.records import Merged
+from fourfold.contract.merged import Merged
 from fourfold.report import summary
 from fourfold.report.results import REFERENCES
 

@@ -100,6 +100,16 @@ def scores(index: int) -> str:
     return f"scores-{index}.safetensors"
 
 
+def statistics(index: int) -> str:
+    """What the site of a trained model gathered for merging it; relative to a training's output."""
+    return f"statistics-{index}.safetensors"
+
+
+def merged(index: int) -> str:
+    """What a chain of rules made of models at their sites; relative to the output of that."""
+    return f"merged-{index}.keras"
+
+
 def probes(index: int) -> str:
     """Features of fixed rows along the training of a model; relative to a training's output."""
     return f"probes-{index}.safetensors"
@@ -160,4 +170,10 @@ TRAINED = "trained.json"
 RESULTS = "results.json"
 """A run's numbers; written last, so where they are all of the run is; relative to the run's place."""
 
+NOTHING = "nothing.json"
+"""Says that a step had nothing to do; relative to its output."""
+
 MERGED = "merged.json"
+
+HANDED_ON = "handed-on.keras"
+"""The model that the merge step hands on: the merge, or what is better; relative to the step's output."""

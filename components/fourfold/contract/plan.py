@@ -4,7 +4,7 @@ Each row says how data and model are split, what is merged and when. A new way i
 this file asks for a scenario by its name. The rows and their meaning are Table 1 of the README.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from fourfold.contract.errors import InvalidInputError
@@ -153,6 +153,7 @@ class Plan:
         members: separate models at scoring, K.
         processes: that the workers are dealt to, or that hold a stage each.
         stage_a_process: whether the stages of the one model lie on a process each.
+        merging: whether the workers merge what was trained: each beside its shard, all exchange.
     """
 
     scenario: Scenario
@@ -161,6 +162,12 @@ class Plan:
     members: int
     processes: int
     stage_a_process: bool = False
+    merging: bool = False
+
+    @property
+    def exchanges(self) -> bool:
+        """True where workers talk to each other."""
+        return self.scenario.exchanges or self.merging
 
     @property
     def shards(self) -> int:
@@ -170,7 +177,7 @@ class Plan:
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
         """The workers that train together, by index: all of them, or each by itself."""
-        if self.scenario.exchanges:
+        if self.exchanges:
             return (tuple(range(self.workers)),)
         return tuple((worker,) for worker in range(self.workers))
 
@@ -195,7 +202,7 @@ class Plan:
     @property
     def processes_talk(self) -> bool:
         """True where a process is reached by others while it trains."""
-        return self.stage_a_process or (self.scenario.exchanges and self.workers > 1)
+        return self.stage_a_process or (self.exchanges and self.workers > 1)
 
 
 def names() -> tuple[str, ...]:
@@ -287,7 +294,7 @@ def of(training: Training) -> Plan:
         if training.workers > 1:
             raise InvalidInputError(f"debug trains with one worker, got workers {training.workers}")
         return plan(training.scenario, 1, training.members, training.stages, member_workers=1)
-    return plan(
+    found = plan(
         training.scenario,
         training.workers,
         members=training.members,
@@ -295,6 +302,7 @@ def of(training: Training) -> Plan:
         member_workers=training.member_workers,
         placement=training.placement,
     )
+    return found if training.merging is None else replace(found, merging=True)
 
 
 def steps(sizes: tuple[int, ...], batch: int) -> tuple[tuple[int, ...], ...]:

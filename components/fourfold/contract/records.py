@@ -7,7 +7,10 @@ with a default. ``contract.strict`` writes and reads them.
 from dataclasses import dataclass, field
 
 from fourfold.contract.caching import Caching
+from fourfold.contract.merges import MergedAtSites, Merging
 
+INITIAL = ("shared", "independent")
+"""Where models start, besides a model in a store."""
 STARTS = ("uniform", "he_uniform", "glorot_uniform")
 """Initialisers of the members of an ensemble, in turn, where none are named."""
 
@@ -45,6 +48,10 @@ class Training:
         server_momentum: of the merged weights over rounds, 0 to below 1; 0 for none (FedAvg).
         proximal: how strongly local steps are held to the round's start, mu; 0 for none (FedAvg).
         debug: one worker on one device, outside any strategy, step by step in Python.
+        initial: where models start: ``shared``, all with the same drawn weights; ``independent``, models that
+            are trained apart on shards each with its own; or the URI of a ``.keras`` file in a store, a warm
+            start for all but members of an ensemble.
+        merging: models that the workers merge, each beside its own rows; None where they train.
         caching: how its rows are kept and read.
     """
 
@@ -76,6 +83,8 @@ class Training:
     server_momentum: float = 0.0
     proximal: float = 0.0
     debug: bool = False
+    initial: str = "shared"
+    merging: Merging | None = None
     caching: Caching = field(default_factory=Caching)
 
 
@@ -176,6 +185,7 @@ class WorkerReport:
         resumed: epochs that were taken from checkpoints, counted from 1: the last of them for each restart.
         inputs: what it read in each epoch.
         window: cached batches that lay in memory at a time to deal rows among; 0 where all rows did.
+        merges: of models at the sites, where that was asked for; ``digests`` are then those of the results.
     """
 
     worker: int
@@ -201,6 +211,7 @@ class WorkerReport:
     training: str = ""
     inputs: list[Input] = field(default_factory=list)
     window: int = 0
+    merges: list[MergedAtSites] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -319,18 +330,3 @@ class Evaluation:
     def told(self) -> list[str]:
         """What a user should know, of the evaluation and of all workers, each sentence once."""
         return sorted({*self.said, *(said for report in self.trained.reports for said in report.said)})
-
-
-@dataclass(frozen=True)
-class Merged:
-    """What the merge step yielded.
-
-    Attributes:
-        members: how many models were merged; 0 where no scenario trained models apart.
-        rules: each rule's merged model on the test rows.
-        said: what a user should know, in sentences.
-    """
-
-    members: int
-    rules: dict[str, ModelScore] = field(default_factory=dict)
-    said: list[str] = field(default_factory=list)

@@ -20,6 +20,7 @@ class Ways:
     server_momentum: float = 0.0
     proximal: float = 0.0
     debug: bool = False
+    initial: str = "shared"
 
 
 NUMBERS = ("members", "stages", "micro_batches", "local_steps")

@@ -11,6 +11,7 @@ def merge(
     fingerprint: str,
     code: str,
     models: dsl.Input[list[dsl.Model]],  # pyright: ignore[reportInvalidTypeArguments]
+    at_sites: dsl.Input[dsl.Model],
     merged: dsl.Output[dsl.Model],
     metrics: dsl.Output[dsl.Metrics],
 ):
@@ -21,11 +22,13 @@ def merge(
         fingerprint: of the data set.
         code: digest of the code that must run this step.
         models: what the trainings yielded.
+        at_sites: what workers merged beside their shards.
         merged: the merged models, one a rule, and their scores.
         metrics: accuracy of each rule.
     """
     from fourfold.merge import publish
 
     publish.run(
-        store, fingerprint, code, [model.path for model in models], merged.path, merged.metadata, metrics
-    )
+        store, fingerprint, code, [model.path for model in models], at_sites.path,
+        merged.path, merged.metadata, metrics,
+    )  # fmt: skip

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fourfold.contract import events
+from fourfold.contract import events, keys, merges
 from fourfold.contract.again import again
 
 
@@ -12,6 +12,7 @@ def run(
     fingerprint: str,
     code: str,
     models: Sequence[str],
+    at_sites: str,
     output: str,
     metadata: dict[str, Any],
     metrics: Any,
@@ -20,10 +21,12 @@ def run(
     with events.step("merge", code):
         from fourfold.merge.step import merge
 
-        merged = again(lambda: merge(store, fingerprint, models, output))
+        merged = again(lambda: merge(store, fingerprint, models, output, at_sites))
         metadata.update(framework="keras", members=merged.members)
+        if merged.gate:
+            metadata.update(handed_on=merged.gate.handed_on, handed_on_file=keys.HANDED_ON)
         for rule, score in merged.rules.items():
-            metrics.log_metric(f"{rule}_accuracy", score.accuracy)
+            metrics.log_metric(f"{merges.file_name(rule)}_accuracy", score.accuracy)
             events.say("merged", message=f"{rule}: {score.accuracy:.2%} of test rows right", rule=rule)
-        for sentence in merged.said:
+        for sentence in [*merged.causes, *merged.said]:
             events.say("said", message=sentence)

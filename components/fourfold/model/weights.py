@@ -46,6 +46,27 @@ def _gather(layer: keras.Layer, within: str, found: dict[str, keras.Variable], s
         _gather(sublayer, f"{within}{place}:{type(sublayer).__name__}/", found, seen)
 
 
+def named_layers(model: keras.Model) -> dict[str, keras.Layer]:
+    """The layers within a model that have variables of their own, each once, in graph order.
+
+    Returns:
+        By what the names of their variables begin with, such as ``"2:Conv2D"``.
+    """
+    found: dict[str, keras.Layer] = {}
+    _gather_layers(model, "", found)
+    return found
+
+
+def _gather_layers(layer: keras.Layer, within: str, found: dict[str, keras.Layer]) -> None:
+    for place, sublayer in enumerate(_sublayers(layer)):
+        name = f"{within}{place}:{type(sublayer).__name__}"
+        theirs = {id(variable) for inner in _sublayers(sublayer) for variable in inner.variables}
+        own = any(id(variable) not in theirs for variable in _saved(sublayer))
+        if own and not any(sublayer is other for other in found.values()):
+            found[name] = sublayer
+        _gather_layers(sublayer, f"{name}/", found)
+
+
 def _sublayers(layer: keras.Layer) -> list[keras.Layer]:
     """The layers of a model in graph order, or those that a layer is made of."""
     if isinstance(layer, keras.Model):

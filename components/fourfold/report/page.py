@@ -3,7 +3,7 @@
 from typing import Any
 
 from fourfold.contract import plan as plans
-from fourfold.page import document, lanes, pictures, training_pictures
+from fourfold.page import document, lanes, merge_pictures, pictures, training_pictures
 from fourfold.report.results import REFERENCES, SOURCES
 
 
@@ -25,6 +25,8 @@ def render(results: dict[str, Any]) -> str:
         bars=pictures.accuracies(_bars(results)) if scenarios else "",
         classes=pictures.classes(results["data"]["classes_a_worker"], results["data"]["class_names"]),
         merges=_merges(results),
+        lines=merge_pictures.lines(results["merge_lines"]) if results["merge_lines"] else "",
+        plane=merge_pictures.plane(results["merge_slice"]) if results["merge_slice"] else "",
         inputs=training_pictures.inputs(scenarios) if any(s["inputs"] for s in scenarios.values()) else "",
     )
 
@@ -136,8 +138,18 @@ def _bars(results: dict[str, Any]) -> list[tuple[str, float, str]]:
 
 def _merges(results: dict[str, Any]) -> list[dict[str, Any]]:
     """The merging rules beside what they are held against."""
-    rows = [{"name": rule, "kind": "merge", **score} for rule, score in results["merge"].items()]
+    rows = [
+        {
+            "name": rule.replace(",", ", "),
+            "kind": "merge",
+            "told": results["merge_rules"].get(rule),
+            "handed_on": bool(results["gate"]) and results["gate"]["rule"] == rule,
+            **score,
+        }
+        for rule, score in results["merge"].items()
+    ]
     for key, name in REFERENCES.items():
         if results["references"][key]:
-            rows.append({"name": name, "kind": "reference", **results["references"][key]})
+            nothing = {"told": None, "handed_on": False}
+            rows.append({"name": name, "kind": "reference", **nothing, **results["references"][key]})
     return rows

@@ -9,10 +9,10 @@ from typing import Any
 from fourfold.contract import plan as plans
 from fourfold.contract.caching import LIST
 from fourfold.contract.datasets import DatasetManifest, Split
+from fourfold.contract.merged import Merged, RuleTold
 from fourfold.contract.records import (
     Epoch,
     Evaluation,
-    Merged,
     ModelScore,
     WorkerReport,
 )
@@ -56,8 +56,8 @@ def build(
         images: of the steps, where they ran in containers.
 
     Returns:
-        JSON values: ``schema``, ``manifest``, ``data``, ``scenarios``, ``merge``, ``references``. Numbers
-        that are not finite are null.
+        JSON values: ``schema``, ``manifest``, ``data``, ``scenarios``, ``merge``, ``references`` and what is
+        known of merging. Numbers that are not finite are null.
     """
     by_name = {evaluation.trained.training.scenario: evaluation for evaluation in evaluations}
     ordered = {name: by_name[name] for name in plans.names() if name in by_name}
@@ -92,9 +92,18 @@ def build(
         },
         "scenarios": {name: _scenario(evaluation) for name, evaluation in ordered.items()},
         "merge": {rule: _accuracy_and_loss(score) for rule, score in merged.rules.items()},
-        "merge_said": merged.said,
+        "merge_said": [*merged.causes, *merged.said],
+        "merge_rules": {told.rule: _told(told) for told in merged.told},
+        "merge_lines": [asdict(line) for line in merged.lines],
+        "merge_slice": asdict(merged.slice) if merged.slice else None,
+        "gate": asdict(merged.gate) if merged.gate else None,
         "references": _references(ordered),
     }
+
+
+def _told(told: RuleTold) -> dict[str, Any]:
+    """How a merge came about, without its name."""
+    return {key: value for key, value in asdict(told).items() if key != "rule"}
 
 
 def _environment(evaluations: Mapping[str, Evaluation]) -> dict[str, str]:

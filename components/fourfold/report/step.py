@@ -8,8 +8,9 @@ from typing import Any
 
 from fourfold.cache import dataset, splits
 from fourfold.contract import images, keys
+from fourfold.contract.merged import Merged
 from fourfold.contract.pods import HERE, read
-from fourfold.contract.records import Evaluation, Merged
+from fourfold.contract.records import Evaluation
 from fourfold.contract.strict import from_json
 from fourfold.report import page, results
 from fourfold.store.objects import open_store

@@ -4,19 +4,18 @@ from kfp import dsl
 
 from fourfold.contract import images
 
+PASSED_ON = [
+    dsl.TaskConfigField.RESOURCES,
+    dsl.TaskConfigField.KUBERNETES_TOLERATIONS,
+    dsl.TaskConfigField.KUBERNETES_NODE_SELECTOR,
+    dsl.TaskConfigField.KUBERNETES_AFFINITY,
+    # Of this step itself; kfp lets no variable be set on a task that passes on and does not say so.
+    dsl.TaskConfigPassthrough(field=dsl.TaskConfigField.ENV, apply_to_task=True),
+]
+"""What is set on a task that launches, for the pods that it launches."""
 
-@dsl.component(
-    base_image=images.STEPS,
-    install_kfp_package=False,
-    task_config_passthroughs=[
-        dsl.TaskConfigField.RESOURCES,
-        dsl.TaskConfigField.KUBERNETES_TOLERATIONS,
-        dsl.TaskConfigField.KUBERNETES_NODE_SELECTOR,
-        dsl.TaskConfigField.KUBERNETES_AFFINITY,
-        # Of this step itself; kfp lets no variable be set on a task that passes on and does not say so.
-        dsl.TaskConfigPassthrough(field=dsl.TaskConfigField.ENV, apply_to_task=True),
-    ],
-)
+
+@dsl.component(base_image=images.STEPS, install_kfp_package=False, task_config_passthroughs=PASSED_ON)
 def train(
     store: str,
     fingerprint: str,
@@ -73,6 +72,42 @@ def train(
         store, fingerprint, split_id, scenario, workers, epochs, batch, optimizer, learning_rate, seed,
         members, stages, micro_batches, local_steps, ways, cache, pods, code,
         output=model.path, uri=model.uri, metadata=model.metadata, task=task,
+    )  # fmt: skip
+
+
+@dsl.component(base_image=images.STEPS, install_kfp_package=False, task_config_passthroughs=PASSED_ON)
+def merge_at_sites(
+    store: str,
+    fingerprint: str,
+    seed: int,
+    cache: str,
+    pods: str,
+    code: str,
+    models: dsl.Input[list[dsl.Model]],  # pyright: ignore[reportInvalidTypeArguments]
+    merged: dsl.Output[dsl.Model],
+    task: dsl.TaskConfig,
+):
+    """Merges models that were trained apart, beside their rows.
+
+    By rules that ask the sites while they run: each worker (pod of a TFJob, or process here) reads its own
+    shard only, and sends only sums.
+
+    Args:
+        store: URI of the store that holds the data set.
+        fingerprint: of the data set.
+        seed: of what rules draw.
+        cache: how ready batches are read, as for ``train``.
+        pods: what the pods are given, as for ``train``.
+        code: digest of the code that must run this step.
+        models: what the trainings yielded; those of the first that trained models apart are merged.
+        merged: what each chain of rules made of them.
+        task: what was set on this task, for the pods, as for ``train``.
+    """
+    from fourfold.train import at_sites
+
+    at_sites.run(
+        store, fingerprint, seed, cache, pods, code, [model.path for model in models],
+        output=merged.path, uri=merged.uri, metadata=merged.metadata, task=task,
     )  # fmt: skip
 
 

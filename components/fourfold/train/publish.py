@@ -8,7 +8,7 @@ from typing import Any
 
 from fourfold.contract import caching, events, images, keys, pods as given, ways as ways_of
 from fourfold.contract.again import again
-from fourfold.contract.records import Training
+from fourfold.contract.records import Trained, Training
 from fourfold.contract.strict import to_json
 from fourfold.contract.whole import whole
 from fourfold.store.objects import open_store
@@ -70,17 +70,7 @@ def run(
             caching=caching.read(cache),
             code=images.code(),
         )
-        if pods == given.HERE:
-            trained = train(training, processes.run)
-        else:
-            # The Kubernetes client is slow to import, and a laptop without a cluster needs none.
-            from fourfold.train import launch
-
-            there = replace(training, output=place_of_output(training, uri))
-            launched = functools.partial(launch.run, pods=of_task(given.read(pods), task))
-            trained = again(lambda: train(there, launched))
-            if there.output != uri:
-                copy(trained, open_store(there.output), open_store(output))
+        trained = launched(training, pods, uri, task)
         metadata.update(
             framework="keras",
             scenario=scenario,
@@ -89,6 +79,21 @@ def run(
             global_batch=trained.global_batch,
             updates_per_epoch=trained.updates_per_epoch,
         )
+
+
+def launched(training: Training, pods: str, uri: str, task: Any) -> Trained:
+    """Trains, in processes here or in pods; what it yields is in the training's output."""
+    if pods == given.HERE:
+        return train(training, processes.run)
+    # The Kubernetes client is slow to import, and a laptop without a cluster needs none.
+    from fourfold.train import launch
+
+    there = replace(training, output=place_of_output(training, uri))
+    run_pods = functools.partial(launch.run, pods=of_task(given.read(pods), task))
+    trained = again(lambda: train(there, run_pods))
+    if there.output != uri:
+        copy(trained, open_store(there.output), open_store(training.output))
+    return trained
 
 
 def of_task(pods: given.Pods, task: Any) -> given.Pods:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from fourfold.cache import dataset, splits
 from fourfold.contract import caching, keys, plan as plans, starts
 from fourfold.contract.errors import DamagedObjectError, FourfoldError, InvalidInputError
-from fourfold.contract.records import Trained, Training, WorkerReport
+from fourfold.contract.records import INITIAL, Trained, Training, WorkerReport
 from fourfold.contract.strict import from_json, to_json
 from fourfold.store.formats import sha256
 from fourfold.store.objects import Store, open_store
@@ -113,6 +113,11 @@ def check(training: Training) -> None:
     if training.balance not in plans.BALANCES:
         raise InvalidInputError(
             f"unknown balance {training.balance!r}: use one of {', '.join(plans.BALANCES)}"
+        )
+    if training.initial not in INITIAL and not training.initial.endswith(".keras"):
+        raise InvalidInputError(
+            f"unknown initial {training.initial!r}: use one of {', '.join(INITIAL)}, or the URI of a .keras "
+            "file"
         )
     if plan.scenario.splits_model and training.micro_batches > training.batch:
         raise InvalidInputError(

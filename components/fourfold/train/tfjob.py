@@ -37,8 +37,14 @@ SPEC = "fourfold/spec"
 RUN, SCENARIO = "fourfold/run", "fourfold/scenario"
 JOB_NAME = "training.kubeflow.org/job-name"
 """Label that the operator gives to the pods of a job."""
+MERGING = "merge-at-sites"
 NAME_LENGTH = 50
 """A label has 63 characters; a try adds ``-NN`` to the name, a pod ``-worker-NN``."""
+
+
+def title(training: Training) -> str:
+    """What a training is called: after its scenario, or after merging, where that is done instead."""
+    return MERGING if training.merging else training.scenario
 
 
 def build(
@@ -63,7 +69,7 @@ def build(
     spec = _spec(training, pods, run)
     digest = spec_digest(spec)
     metadata: dict[str, Any] = {
-        "name": name(run, training.scenario, digest, attempt),
+        "name": name(run, title(training), digest, attempt),
         "labels": _labels(training, run),
         "annotations": {SPEC: digest},
     }
@@ -174,7 +180,7 @@ def _labels(training: Training, run: str) -> dict[str, str]:
         "app.kubernetes.io/name": "fourfold-worker",
         "app.kubernetes.io/managed-by": "fourfold",
         RUN: label(run),
-        SCENARIO: training.scenario,
+        SCENARIO: title(training),
     }
 
 

@@ -3,10 +3,15 @@
 import tensorflow as tf
 
 from fourfold.contract import plan as plans, starts
-from fourfold.contract.records import Training
-from fourfold.model import network, stages as cutting
+from fourfold.contract.errors import InvalidInputError
+from fourfold.contract.records import INITIAL, Training
+from fourfold.model import network, scoring, stages as cutting
 from fourfold.model.pinned import keras
+from fourfold.store.objects import open_store
 from fourfold.worker import parts
+
+APART = 1_000_003
+"""Between the seeds of two models that start apart; so far that no other training's seed is met."""
 
 
 def build(
@@ -51,6 +56,27 @@ def _model(
     training: Training, plan: plans.Plan, worker: int, shape: tuple[int, ...], classes: int
 ) -> keras.Model:
     if not plan.scenario.starts_apart:
-        return network.build(shape, classes, training.seed)
+        if training.initial not in INITIAL:
+            return _warm(training.initial, shape, classes)
+        apart = plan.scenario.model == "separate" and training.initial == "independent"
+        return network.build(shape, classes, training.seed + (APART * plan.model_of(worker) if apart else 0))
     start = starts.of(training.starts, plan.model_of(worker), training.seed)
     return network.build(shape, classes, start.seed, starts.FAMILIES[start.family])
+
+
+def _warm(uri: str, shape: tuple[int, ...], classes: int) -> keras.Model:
+    """The model that all start from.
+
+    Raises:
+        MissingObjectError: it is not there.
+        InvalidInputError: it does not take these rows, or has other classes.
+    """
+    folder, _, name = uri.rpartition("/")
+    model = scoring.from_bytes(open_store(folder).read(name), uri)
+    takes, gives = tuple(model.input_shape[1:]), model.output_shape[-1]
+    if takes != shape or gives != classes:
+        raise InvalidInputError(
+            f"initial {uri} takes rows of shape {takes} and tells {gives} classes apart; the data has "
+            f"{shape} and {classes}"
+        )
+    return model

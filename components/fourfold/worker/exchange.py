@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable
 
+import numpy as np
 import tensorflow as tf
 
 GROUP_KEY = 1 << 20
@@ -16,6 +17,23 @@ def over_replicas(vector: tf.Tensor) -> tf.Tensor:
     context = tf.distribute.get_replica_context()
     assert context is not None
     return context.all_reduce(tf.distribute.ReduceOp.SUM, vector)
+
+
+def summing(strategy: tf.distribute.Strategy) -> Callable[[np.ndarray], np.ndarray]:
+    """The sum of a float64 vector over the workers of a strategy, one replica each, for use between steps.
+
+    Returns:
+        Gives every worker the sum of a vector [n]; all must call it with vectors of one length.
+    """
+    if strategy.num_replicas_in_sync == 1:
+        return lambda vector: vector
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.float64)])
+    def total(vector):
+        summed = strategy.run(lambda: over_replicas(tf.identity(vector)))
+        return strategy.experimental_local_results(summed)[0]
+
+    return lambda vector: total(tf.convert_to_tensor(vector)).numpy()
 
 
 def fastest(world: int, local: int) -> Callable[[tf.Tensor], tf.Tensor]:

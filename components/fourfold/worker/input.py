@@ -57,6 +57,30 @@ class Shard:
         """All rows once, in the order in which they are read fastest."""
         return self.reader.epoch(self.reader.windows("frozen"))
 
+    def drawn(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Some of the shard's rows, drawn without repetition, in the order of the draw.
+
+        Args:
+            count: how many; all, where there are not as many.
+
+        Returns:
+            x [n, ...] float32 and class numbers y [n] int32.
+        """
+        places = np.random.default_rng([self.training.seed, self.index]).permutation(len(self.numbers))
+        rows, kept, begin = self.rows(), [], 0
+        wanted = np.zeros(len(places), bool)
+        wanted[places[:count]] = True
+        while rows.left:
+            x, y = rows.take(min(rows.left, MEASURED_AT_ONCE))
+            mine = np.flatnonzero(wanted[begin : begin + len(y)])
+            kept.append((x[mine], y[mine], begin + mine))
+            begin += len(y)
+        x, y, found = (np.concatenate(each) for each in zip(*kept, strict=True))
+        rank = np.empty(len(places), np.int64)
+        rank[places] = np.arange(len(places))
+        order = np.argsort(rank[found])
+        return x[order], y[order]
+
     def said(self) -> list[str]:
         """What a user should know of how the rows are read, in sentences."""
         fit, row = self.reader.fit, self.reader.row_bytes

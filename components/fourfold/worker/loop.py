@@ -13,7 +13,7 @@ from fourfold.contract.strict import to_json
 from fourfold.model import stages as cutting
 from fourfold.store.formats import sha256
 from fourfold.store.objects import open_store
-from fourfold.worker import build, cluster, input, remote, save, words
+from fourfold.worker import build, cluster, gathered, input, merging, remote, save, words
 from fourfold.worker.checkpoint import Checkpoints, identity
 from fourfold.worker.epochs import Epochs
 from fourfold.worker.probes import Probes
@@ -53,6 +53,9 @@ def train(training: Training, role: cluster.Role, process: str) -> None:
     events.tell(
         "started", scenario=training.scenario, worker=role.rank, workers=plan.processes, process=process
     )
+    if training.merging is not None:
+        merging.merge(training, training.merging, plan, role, strategy, process)
+        return
     for worker in plan.workers_of(role.rank):
         with leases.reading(open_store(training.store), training.fingerprint):
             shard = input.read_shard(training, plan, worker, role.beside)
@@ -128,6 +131,8 @@ def _train(
     objects = {}
     if group.rank == 0:
         objects = save.write_model(output, report.model, built.pull(), training)
+        if row.merges_after_training:
+            objects |= gathered.write(output, report.model, training, shard)
     if probes:
         key, data = keys.probes(report.model), probes.to_bytes()
         output.write(key, data)

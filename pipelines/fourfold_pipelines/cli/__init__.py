@@ -9,6 +9,8 @@ from fourfold_pipelines.cli.cache import cache_command
 from fourfold_pipelines.cli.compile import compile_command
 from fourfold_pipelines.cli.doctor import doctor_command
 from fourfold_pipelines.cli.manifest import manifest_command
+from fourfold_pipelines.cli.merge import merge_command
+from fourfold_pipelines.cli.merge_study import merge_study_command
 from fourfold_pipelines.cli.run import run_command
 from fourfold_pipelines.cli.show import show_command
 from fourfold_pipelines.cli.submit import submit_command
@@ -38,6 +40,8 @@ def main() -> None:
 main.add_command(run_command)
 main.add_command(show_command)
 main.add_command(cache_command)
+main.add_command(merge_command)
+main.add_command(merge_study_command)
 main.add_command(compile_command)
 main.add_command(submit_command)
 main.add_command(doctor_command)

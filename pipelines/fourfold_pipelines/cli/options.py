@@ -11,7 +11,7 @@ from fourfold.cache.budgets import bytes_of
 from fourfold.contract import caching, plan as plans, pods, starts, ways
 from fourfold.contract.caching import DTYPES, LIST
 from fourfold.contract.errors import InvalidInputError
-from fourfold.contract.records import STARTS
+from fourfold.contract.records import INITIAL, STARTS
 from fourfold.contract.starts import FAMILIES
 from fourfold.prepare.split import RULES
 from fourfold_pipelines.chosen import KUBEFLOW_STORE
@@ -67,6 +67,9 @@ EXPERIMENT = (
                  show_default=True, help="federated: of the merged weights over rounds (FedAvgM)."),
     click.option("--proximal", type=click.FloatRange(min=0), default=0.0, show_default=True,
                  help="federated: how strongly workers are held to the round's start (FedProx)."),
+    click.option("--initial", default="shared", show_default=True, metavar="START",
+                 help="Where models start: shared, independent (solo: each model by itself), or a .keras "
+                 "file in a folder or store that workers reach: a warm start for all."),
     click.option("--order", default="rows", show_default=True, metavar="ORDER",
                  help="In which an epoch takes rows: rows (dealt anew), batches (cached batches in a new "
                  "order), frozen, reverse, or list:FILE with row numbers."),
@@ -165,6 +168,7 @@ def experiment(data: str, learning_rate: float, scenarios: tuple[str, ...], **nu
         raise InvalidInputError(f"--learning-rate must be a number above 0, got {learning_rate}")
     if data not in ("sample", "mnist"):
         data = str(Path(data).expanduser().absolute()) if data else data
+    numbers["initial"] = _initial(numbers["initial"])
     inputs = {name: value for name, value in numbers.items() if name not in ways.FIELDS}
     return {
         "data": data,
@@ -174,6 +178,17 @@ def experiment(data: str, learning_rate: float, scenarios: tuple[str, ...], **nu
         "ways": ways.write(**numbers),
         "cache": _cache(**cache),
     }
+
+
+def _initial(initial: str) -> str:
+    """Where models start; a file by its whole path, since workers stand elsewhere."""
+    if initial in INITIAL:
+        return initial
+    if not initial.endswith(".keras"):
+        raise InvalidInputError(
+            f"--initial must be one of {', '.join(INITIAL)}, or a .keras file, got {initial!r}"
+        )
+    return initial if "://" in initial else str(Path(initial).expanduser().absolute())
 
 
 def _cache(cache_dtype: str, cached_batch: int, order: str, ram: str, disk: str, **numbers: int) -> str:

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from fourfold.contract.errors import InvalidInputError
-from fourfold.merge import members, plain_mean
-from fourfold.merge.step import _member
 from fourfold.model import network, weights
+from fourfold.rules import members, plain_mean
+from fourfold.rules.models import of_model
 
 layers = keras.layers
 
@@ -22,7 +22,7 @@ def dense(*names: str | None, classes: int = 2, more: int = 0) -> keras.Model:
 
 
 def pair(first: keras.Model, second: keras.Model) -> list[members.Member]:
-    return [_member("model 0", first, 10), _member("model 1", second, 20)]
+    return [of_model("model 0", first, 10), of_model("model 1", second, 20)]
 
 
 def test_nothing_to_merge_is_said():
@@ -33,7 +33,7 @@ def test_nothing_to_merge_is_said():
 def test_a_member_holds_weights_structure_and_rows():
     model = network.build((28, 28, 1), 10, seed=0)
 
-    made = _member("model 3", model, 70)
+    made = of_model("model 3", model, 70)
 
     assert made.rows == 70
     assert list(made.weights) == list(weights.named_variables(model))
@@ -109,7 +109,7 @@ def test_other_inputs_of_a_layer_are_refused():
 
 
 def test_the_third_of_three_is_named():
-    three = [*pair(dense(None), dense(None)), _member("model 2", dense(None, classes=5), 10)]
+    three = [*pair(dense(None), dense(None)), of_model("model 2", dense(None, classes=5), 10)]
 
     with pytest.raises(InvalidInputError, match="model 2 has not the structure of model 0"):
         members.check(three)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fourfold.contract.errors import InvalidInputError
-from fourfold.merge.members import Member, average
+from fourfold.rules.members import Member, average
 
 
 def merge(members: Sequence[Member]) -> dict[str, np.ndarray]:

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,6 +19,8 @@ class Member:
         structure: of its graph, a line a layer (``model.weights.structure``).
         layer_names: that users gave its layers, in graph order; empty for a layer that Keras named.
         rows: that it was trained on.
+        site: index of the site whose rows it was trained on.
+        statistics: sums that were gathered there, by ``merge.statistics``; empty for none.
     """
 
     name: str
@@ -26,6 +28,8 @@ class Member:
     structure: tuple[str, ...]
     layer_names: tuple[str, ...]
     rows: int
+    site: int = 0
+    statistics: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 def check(members: Sequence[Member]) -> None:
@@ -100,3 +104,8 @@ def average(members: Sequence[Member], shares: Sequence[float]) -> dict[str, np.
         else:
             mean[name] = value.copy()
     return mean
+
+
+def mean(members: Sequence[Member]) -> dict[str, np.ndarray]:
+    """The plain mean of each array."""
+    return average(members, [1 / len(members)] * len(members))

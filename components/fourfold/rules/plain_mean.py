@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fourfold.merge.members import Member, average
+from fourfold.rules.members import Member, mean
 
 
 def merge(members: Sequence[Member]) -> dict[str, np.ndarray]:
@@ -18,4 +18,4 @@ def merge(members: Sequence[Member]) -> dict[str, np.ndarray]:
     Returns:
         The merged weights by place and role, each with the dtype of the members.
     """
-    return average(members, [1 / len(members)] * len(members))
+    return mean(members)

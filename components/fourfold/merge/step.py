@@ -109,7 +109,7 @@ class _Merge:
             state = chain.apply(links, self.members, ground)
             self._keep(rule, state.base, time.perf_counter() - started, state.said, 0, 0)
         if at_sites and not (asked := open_store(at_sites)).exists(keys.NOTHING):
-            self._from_sites(asked)
+            said += self._from_sites(asked)
         lines, plane = self._landscape(ground)
         gate = self._gate()
         solos = [self._accuracy(member.weights) for member in self.members]
@@ -132,8 +132,8 @@ class _Merge:
             ),
         )
 
-    def _from_sites(self, source: Store) -> None:
-        """Takes what the sites merged together."""
+    def _from_sites(self, source: Store) -> list[str]:
+        """Takes what the sites merged together; gives what they had to say."""
         done = from_json(Trained, source.read(keys.TRAINED), keys.TRAINED)
         chief = done.reports[0]
         for index, told in enumerate(chief.merges):
@@ -143,6 +143,7 @@ class _Merge:
                 raise DamagedObjectError(f"{key} in {source.uri} is not what its worker wrote; merge again")
             values = weights.arrays(scoring.from_bytes(data, key))
             self._keep(told.rule, values, told.seconds, told.said, told.exchanges, told.sent)
+        return chief.said
 
     def _keep(
         self, rule: str, values: Weights, seconds: float, said: Sequence[str], exchanges: int, sent: int

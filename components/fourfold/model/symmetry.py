@@ -165,7 +165,7 @@ def similarity(
             mine = np.flatnonzero(axis.group == group)
             mine = mine[np.argsort(axis.unit[mine], kind="stable")].reshape(size, -1)
             a, b = (
-                np.moveaxis(value, place, 0).astype(np.float64)[mine].reshape(size, -1)
+                np.moveaxis(value, place, 0)[mine].reshape(size, -1).astype(np.float64)
                 for value in (fixed[name], other[name])
             )
             total += a @ b.T

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fourfold.rules.members import Member, mean
+from fourfold.rules.members import Member, by_pieces, mean
 from fourfold.rules.state import State
 
 
@@ -22,18 +22,20 @@ def merge(members: Sequence[Member], floor: float = 1e-8) -> dict[str, np.ndarra
         The merged weights by place and role, each with the dtype of the members.
     """
     merged = mean(members)
-    for name, value in merged.items():
+    for name in merged:
         key = f"fisher/{name}"
         if any(key not in member.statistics for member in members):
             continue
-        weights = [np.asarray(member.statistics[key], np.float64) + floor for member in members]
-        total = np.sum(weights, axis=0)
-        terms = [
-            weight * np.asarray(member.weights[name], np.float64)
-            for weight, member in zip(weights, members, strict=True)
-        ]
-        merged[name] = (np.sum(terms, axis=0) / total).astype(value.dtype)
+        told = [np.asarray(member.statistics[key]) for member in members]
+        own = [member.weights[name] for member in members]
+        merged[name] = by_pieces(lambda own, told: _weighted(own, told, floor), own, told)
     return merged
+
+
+def _weighted(own: Sequence[np.ndarray], told: Sequence[np.ndarray], floor: float) -> np.ndarray:
+    counts = [each + floor for each in told]
+    terms = [count * value for count, value in zip(counts, own, strict=True)]
+    return np.sum(terms, axis=0) / np.sum(counts, axis=0)
 
 
 def apply(state: State, ground: object, floor: float = 1e-8) -> State:

@@ -1,12 +1,15 @@
 """The models to be merged: loaded, checked to be of one structure, their weights named by place and role."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from fourfold.contract.errors import InvalidInputError
+
+PIECE = 1 << 14
+"""Numbers of an array that are merged at a time: 131 kB of float64."""
 
 
 @dataclass(frozen=True)
@@ -96,14 +99,33 @@ def average(members: Sequence[Member], shares: Sequence[float]) -> dict[str, np.
     mean = {}
     for name, value in members[0].weights.items():
         if is_floating(value):
-            terms = (
-                share * member.weights[name].astype(np.float64)
-                for member, share in zip(members, shares, strict=True)
+            values = [member.weights[name] for member in members]
+            mean[name] = by_pieces(
+                lambda own: functools.reduce(np.add, map(np.multiply, shares, own)), values
             )
-            mean[name] = functools.reduce(np.add, terms).astype(value.dtype)
         else:
             mean[name] = value.copy()
     return mean
+
+
+def by_pieces(formula: Callable[..., np.ndarray], *groups: Sequence[np.ndarray]) -> np.ndarray:
+    """Applies a formula of single numbers to whole arrays, with little in memory beside them.
+
+    Args:
+        formula: takes a list of float64 arrays [n] for each group, gives one [n]; ``PIECE`` numbers at most
+            at a time, which stay in the processor's cache.
+        groups: arrays of one shape.
+
+    Returns:
+        What it gives, with the shape and dtype of the first array of all.
+    """
+    flat = [[np.asarray(value).reshape(-1) for value in group] for group in groups]
+    found = np.empty(groups[0][0].shape, groups[0][0].dtype)
+    into = found.reshape(-1)
+    for begin in range(0, into.size, PIECE):
+        piece = slice(begin, begin + PIECE)
+        into[piece] = formula(*([value[piece].astype(np.float64) for value in group] for group in flat))
+    return found
 
 
 def mean(members: Sequence[Member]) -> dict[str, np.ndarray]:

@@ -44,14 +44,15 @@ class Scores:
         if not self.temperature:
             return each.sums(given, centred)
         p = measures.probabilities(logits / self.temperature)
-        counts = (p * (1 - p) + self.least).astype(np.float32)
+        counts = np.sqrt(p * (1 - p) + self.least).astype(np.float32)
         h = each.rows(given)[:, 0]
-        gram = [(h * count[:, np.newaxis]).T @ h for count in counts.T]
-        cross = [h.T @ (count * goal) for count, goal in zip(counts.T, centred.T, strict=True)]
-        return {
-            "gram": np.stack(gram).astype(np.float64),
-            "cross": np.stack(cross).astype(np.float64)[:, :, np.newaxis],
-        }
+        gram, cross = [], []
+        for count, goal in zip(counts.T, centred.T, strict=True):
+            weighed = h * count[:, np.newaxis]
+            # Of one array with itself: NumPy computes one triangle, and the result is exactly symmetric.
+            gram.append((weighed.T @ weighed).astype(np.float64))
+            cross.append((weighed.T @ (count * goal)).astype(np.float64))
+        return {"gram": np.stack(gram), "cross": np.stack(cross)[:, :, np.newaxis]}
 
 
 @dataclass

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fourfold.model import measures, scoring, weights
-from fourfold.rules.members import Member, is_floating, mean
+from fourfold.rules.members import Member, by_pieces, is_floating, mean
 from fourfold.rules.state import Ground, State
 
 SCALES = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2)
@@ -27,10 +27,13 @@ def merge(members: Sequence[Member], start: Mapping[str, np.ndarray], scale: flo
     merged = mean(members)
     for name, value in merged.items():
         if is_floating(value) and "/moving_" not in name:
-            begin = np.asarray(start[name], np.float64)
-            total = np.sum([np.asarray(m.weights[name], np.float64) - begin for m in members], axis=0)
-            merged[name] = (begin + scale * total).astype(value.dtype)
+            own = [member.weights[name] for member in members]
+            merged[name] = by_pieces(lambda own, begin: _moved(own, begin[0], scale), own, [start[name]])
     return merged
+
+
+def _moved(own: Sequence[np.ndarray], begin: np.ndarray, scale: float) -> np.ndarray:
+    return begin + scale * np.sum([value - begin for value in own], axis=0)
 
 
 def apply(state: State, ground: Ground, scale: float = 0.0) -> State:

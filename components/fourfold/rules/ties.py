@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fourfold.rules.members import Member, is_floating, mean
+from fourfold.rules.members import Member, by_pieces, is_floating, mean
 from fourfold.rules.state import Ground, State
 
 
@@ -24,30 +24,40 @@ def merge(
     Returns:
         The merged weights by place and role. Moving statistics are averaged.
     """
+    trained = [n for n, value in members[0].weights.items() if is_floating(value) and "/moving_" not in n]
+    least = [_least(member, start, trained, keep) for member in members]
     merged = mean(members)
-    trained = [name for name in merged if is_floating(merged[name]) and "/moving_" not in name]
-    changes = [_kept(member, start, trained, keep) for member in members]
     for name in trained:
-        stacked = np.stack([change[name] for change in changes])
-        agrees = np.sign(stacked) == np.sign(stacked.sum(axis=0))
-        count = np.maximum((agrees & (stacked != 0)).sum(axis=0), 1)
-        total = np.where(agrees, stacked, 0).sum(axis=0) / count
-        merged[name] = (np.asarray(start[name], np.float64) + scale * total).astype(merged[name].dtype)
+        own = [member.weights[name] for member in members]
+        merged[name] = by_pieces(lambda own, begin: _added(own, begin[0], least, scale), own, [start[name]])
     return merged
 
 
-def _kept(
-    member: Member, start: Mapping[str, np.ndarray], names: Sequence[str], keep: float
-) -> dict[str, np.ndarray]:
-    """A member's changes since the start, all but the largest set to 0."""
-    changes = {
-        name: np.asarray(member.weights[name], np.float64) - np.asarray(start[name], np.float64)
-        for name in names
-    }
-    sizes = np.concatenate([np.abs(change).ravel() for change in changes.values()])
-    count = max(1, round(keep * len(sizes)))
-    least = np.partition(sizes, len(sizes) - count)[len(sizes) - count]
-    return {name: np.where(np.abs(change) >= least, change, 0.0) for name, change in changes.items()}
+def _added(own: Sequence[np.ndarray], begin: np.ndarray, least: Sequence[float], scale: float) -> np.ndarray:
+    """The start and what is added to it."""
+    kept = np.stack([_kept(value - begin, size) for value, size in zip(own, least, strict=True)])
+    agrees = np.sign(kept) == np.sign(kept.sum(axis=0))
+    count = np.maximum((agrees & (kept != 0)).sum(axis=0), 1)
+    return begin + scale * (np.where(agrees, kept, 0).sum(axis=0) / count)
+
+
+def _least(member: Member, start: Mapping[str, np.ndarray], names: Sequence[str], keep: float) -> float:
+    """The size of the smallest of a member's changes that are kept."""
+    sizes, end = np.empty(sum(member.weights[name].size for name in names)), 0
+    for name in names:
+        begin, end = end, end + member.weights[name].size
+        piece = sizes[begin:end].reshape(member.weights[name].shape)
+        piece[...] = member.weights[name]
+        piece -= start[name]
+        np.abs(piece, out=piece)
+    place = len(sizes) - max(1, round(keep * len(sizes)))
+    sizes.partition(place)
+    return float(sizes[place])
+
+
+def _kept(change: np.ndarray, least: float) -> np.ndarray:
+    """Changes since the start, those below ``least`` set to 0."""
+    return np.where(np.abs(change) >= least, change, 0.0)
 
 
 def apply(state: State, ground: Ground, keep: float = 0.2, scale: float = 1.0) -> State:

@@ -56,15 +56,24 @@ def _descend(
     for _ in range(PASSES):
         changed = False
         for group in groups:
-            scores = symmetries.similarity(symmetry, group, fixed, now, names)
-            move = assigned(scores, symmetry.groups[group].blocks)
-            if scores[np.arange(len(move)), move].sum() > np.trace(scores) + 1e-9 * np.abs(scores).max():
+            move = _better(symmetry, group, fixed, now, names)
+            if move is not None:
                 now = {**now, **symmetry.permuted(now, {group: move})}
                 orders[group] = orders[group][move]
                 changed = True
         if not changed:
             break
     return orders
+
+
+def _better(
+    symmetry: Symmetry, group: int, fixed: Weights, now: Weights, names: Sequence[str]
+) -> np.ndarray | None:
+    """The order of a group's units in which they are more alike; None where there is none."""
+    scores = symmetries.similarity(symmetry, group, fixed, now, names)
+    move = assigned(scores, symmetry.groups[group].blocks)
+    found, least = scores[np.arange(len(move)), move].sum(), np.trace(scores)
+    return move if found > least + 1e-9 * np.abs(scores).max() else None
 
 
 def assigned(scores: np.ndarray, blocks: int = 1) -> np.ndarray:

@@ -6,7 +6,6 @@ its own shard, the answers are summed over all workers, and all go on with the s
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import tensorflow as tf
@@ -22,7 +21,7 @@ from fourfold.model.pinned import keras
 from fourfold.rules import chain, models
 from fourfold.rules.members import Member
 from fourfold.rules.sites import Site, Sums
-from fourfold.rules.state import Ground, ground_of
+from fourfold.rules.state import Ground, ground_of, with_sites
 from fourfold.store.formats import sha256
 from fourfold.store.objects import open_store
 from fourfold.worker import cluster, exchange, input, save
@@ -30,6 +29,8 @@ from fourfold.worker.checkpoint import identity
 
 ROWS = 10_000
 """Of a shard that are kept at hand, at most; rules take as many of them as they need."""
+GRAM = "gram"
+"""The name of sums of inputs times each other."""
 
 
 class Apart:
@@ -46,15 +47,31 @@ class Apart:
     def total(self, ask: Callable[[Site], Sums]) -> Sums:
         """See ``Sites``."""
         answer = {key: np.asarray(value, np.float64) for key, value in sorted(ask(self.site).items())}
-        flat = np.concatenate([value.ravel() for value in answer.values()])
+        packed = {key: _packed(key, value) for key, value in answer.items()}
+        flat = np.concatenate([value.ravel() for value in packed.values()])
         self.exchanges += 1
         self.sent += flat.nbytes
-        ends = np.cumsum([value.size for value in answer.values()])[:-1]
+        ends = np.cumsum([value.size for value in packed.values()])[:-1]
         pieces = np.split(self.add(flat), ends)
         return {
-            key: piece.reshape(value.shape)
+            key: _unpacked(key, piece, value.shape)
             for (key, value), piece in zip(answer.items(), pieces, strict=True)
         }
+
+
+def _packed(key: str, value: np.ndarray) -> np.ndarray:
+    """What is sent of a sum: of products of inputs with each other, which are symmetric, one triangle."""
+    return value[..., *np.triu_indices(value.shape[-1])] if key == GRAM else value
+
+
+def _unpacked(key: str, piece: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    if key != GRAM:
+        return piece.reshape(shape)
+    rows, columns = np.triu_indices(shape[-1])
+    found, triangle = np.empty(shape), piece.reshape(*shape[:-2], -1)
+    found[..., rows, columns] = triangle
+    found[..., columns, rows] = triangle
+    return found
 
 
 def merge(
@@ -76,7 +93,7 @@ def merge(
         process: what it is called in the results.
 
     Raises:
-        InvalidInputError: there is no model for each worker, or a rule cannot be applied to them.
+        InvalidInputError: there is no model for each worker, or a rule is unknown.
     """
     output, source = open_store(training.output), open_store(merging.models)
     trained = from_json(Trained, source.read(keys.TRAINED), keys.TRAINED)
@@ -91,19 +108,22 @@ def merge(
             x, y = shard.drawn(ROWS)
     scratch = keras.models.clone_model(given[0])
     ground = ground_of(scratch, x, chain.WIDEST, seed=training.seed)
-    site = Site(role.rank, x, y, scratch, ground.maps)
-    sites = Apart(site, exchange.summing(strategy))
-    objects, digests, merges = {}, [], []
-    for index, rule in enumerate(merging.rules):
+    sites = Apart(Site(role.rank, x, y, scratch, ground.maps), exchange.summing(strategy))
+    ground = with_sites(ground, sites)
+    objects, digests, merges, said = {}, [], [], []
+    for rule in merging.rules:
+        if lacking := chain.missing(chain.read(rule), found, ground):
+            said.append(f"{rule} was left out: {lacking}.")
+            continue
         told, values = _applied(rule, found, ground, sites)
         weights.assign(scratch, values)
         digests.append(weights.digest(weights.arrays(scratch)))
-        merges.append(told)
         if role.rank == 0:
-            data = scoring.to_bytes(scratch)
-            output.write(keys.merged(index), data)
-            objects[keys.merged(index)] = sha256(data)
+            key, data = keys.merged(len(merges)), scoring.to_bytes(scratch)
+            output.write(key, data)
+            objects[key] = sha256(data)
             events.tell("said", scenario=training.scenario, message=_line(told, plan.workers))
+        merges.append(told)
     report = WorkerReport(
         worker=role.rank,
         training=identity(training),
@@ -114,6 +134,7 @@ def merge(
         digests=digests,
         objects=objects,
         environment=save.environment(training.threads),
+        said=said,
         merges=merges,
     )
     output.write(keys.worker(role.rank), to_json(report))
@@ -125,7 +146,7 @@ def _applied(
 ) -> tuple[MergedAtSites, dict[str, np.ndarray]]:
     sites.exchanges = sites.sent = 0
     started = time.perf_counter()
-    state = chain.apply(chain.read(rule), found, replace(ground, sites=sites))
+    state = chain.apply(chain.read(rule), found, ground)
     seconds = time.perf_counter() - started
     return MergedAtSites(rule, sites.exchanges, sites.sent, seconds, list(state.said)), dict(state.base)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fourfold.contract import merges
-from fourfold.contract.errors import FourfoldError, InvalidInputError
+from fourfold.contract.errors import DivergedError, FourfoldError, InvalidInputError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,7 +74,7 @@ def _list_rules(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
               help="The model that all started from, for rules that need it.")  # fmt: skip
 @click.option("--strict", is_flag=True, help="Refuse layers that a rule cannot treat, instead of averaging.")
 @click.option("--values", is_flag=True, help="The models' outputs are values, not class scores.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of what rules draw.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of what rules draw.")
 @click.option("--list-rules", is_flag=True, is_eager=True, expose_value=False, callback=_list_rules,
               help="Show all rules, what they need and the numbers they take.")  # fmt: skip
 def merge_command(
@@ -105,8 +106,13 @@ def merge_command(
     """  # noqa: D301 - click takes the backslash-b itself as its mark
     if len(models) < 2:
         raise InvalidInputError(f"merge takes at least two models, got {len(models)}")
-    if any(out.exists() and out.samefile(model) for model in models):
-        raise InvalidInputError(f"--out {out} is one of the models: name another file")
+    read = [*models, *own, *(path for path in (calibration, holdout, start) if path)]
+    if out.exists() and any(out.samefile(path) for path in read):
+        raise InvalidInputError(f"--out {out} is one of the files that are read: name another file")
+    if out.suffix != ".keras":
+        raise InvalidInputError(f"--out {out} must end in .keras, or Keras does not load it")
+    if not 0 <= margin <= 1:
+        raise InvalidInputError(f"--margin is a share of rows from 0 to 1, got {margin:g}")
     for name, given in (("--rows", rows), ("--own", own)):
         if given and len(given) != len(models):
             raise InvalidInputError(f"{name} was given {len(given)} times for {len(models)} models")
@@ -131,39 +137,50 @@ def _merge(
     # Reading a chain of rules imports TensorFlow, which takes seconds: not before arguments are right.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+    import numpy as np
+
     from fourfold.model import scoring, weights
     from fourfold.model.pinned import keras
-    from fourfold.rules import chain, models as of, state
+    from fourfold.rules import chain, members as match, models as of, state
     from fourfold.rules.sites import Site, Together
 
     links = chain.read(rule)
     models = [scoring.from_bytes(path.read_bytes(), str(path)) for path in paths]
-    sites = [_rows(path, needs_labels=False) for path in own]
+    members: list[Member] = [
+        of.of_model(str(path), model, counts[index] if counts else 1, index)
+        for index, (path, model) in enumerate(zip(paths, models, strict=True))
+    ]
+    match.check(members)
+    sites = [_taken(_rows(path, needs_labels=False), path, models[0]) for path in own]
+    held_out = _taken(_rows(holdout), holdout, models[0]) if holdout else None
     scratch = keras.models.clone_model(models[0])
     ground = state.ground_of(
         scratch,
         sites[0].x if sites else None,
         chain.WIDEST,
-        calibration=_rows(calibration) if calibration else None,
+        calibration=_taken(_rows(calibration), calibration, models[0]) if calibration else None,
         start=_weights(start, models[0]) if start else None,
         seed=seed,
         scores=not values,
         strict=strict,
     )
-    members: list[Member] = []
     asked = [
         Site(index, given.x, given.y if len(given.y) else None, scratch, ground.maps)
         for index, given in enumerate(sites)
     ]
-    for index, (path, model) in enumerate(zip(paths, models, strict=True)):
-        count = counts[index] if counts else len(sites[index].x) if sites else 1
-        members.append(
-            of.of_model(str(path), model, count, index, _gathered(links, asked, index, model, seed))
+    for index, (model, rows) in enumerate(zip(models, sites, strict=bool(sites))):
+        members[index] = replace(
+            members[index],
+            rows=counts[index] if counts else len(rows.x),
+            statistics=_gathered(links, asked, index, model, seed),
         )
     if asked:
         ground = state.with_sites(ground, Together(asked))
     started = time.perf_counter()
-    done = chain.apply(links, members, ground)
+    with np.errstate(over="ignore", invalid="ignore"):
+        done = chain.apply(links, members, ground)
+    if lost := [name for name, value in done.base.items() if not _is_finite(value)]:
+        raise DivergedError(f"{rule} makes NaN or infinity of {lost[0]}: use smaller numbers or another rule")
     seconds = time.perf_counter() - started
     merged = scratch
     weights.assign(merged, done.base)
@@ -173,15 +190,15 @@ def _merge(
         sent = ground.sites.sent / 1e6
         click.echo(f"The sites added up {ground.sites.exchanges} times, {sent:.1f} MB in all.")
     click.echo(f"{rule}: {len(models)} models merged in {seconds:.1f} s")
-    if holdout:
-        merged = _gated(rule, merged, models, paths, _rows(holdout), margin)
+    if held_out:
+        merged = _gated(rule, merged, models, paths, held_out, margin)
     _write(out, scoring.to_bytes(merged))
     click.echo(f"written: {out}")
 
 
 def _gathered(links: Any, asked: Sequence[Any], index: int, model: Any, seed: int) -> dict[str, np.ndarray]:
-    """What a rule of the chain needs that a site gathers after training; nothing where there are no rows."""
-    if not asked or not any(link.rule.needs == "statistics" for link in links):
+    """What a rule of the chain needs that a site gathers after training."""
+    if not any(link.rule.needs == "statistics" for link in links):
         return {}
     from fourfold.model import weights
     from fourfold.rules import statistics
@@ -233,6 +250,8 @@ def _rows(path: Path, needs_labels: bool = True) -> Rows:
             f"numpy.savez({path.name!r}, x=rows, y=class_numbers)"
         )
     x, y = arrays["x"], arrays.get("y", np.zeros(0, np.int64))
+    if not x.ndim or x.dtype.kind not in "fiub":
+        raise InvalidInputError(f"{path}: x must hold rows of real numbers, got {x.dtype} {list(x.shape)}")
     if "y" in arrays and (y.ndim != 1 or len(y) != len(x) or y.dtype.kind not in "iu"):
         raise InvalidInputError(
             f"{path}: y must hold a whole class number for each of the {len(x):,} rows of x, got {y.dtype} "
@@ -240,7 +259,36 @@ def _rows(path: Path, needs_labels: bool = True) -> Rows:
         )
     if not len(x):
         raise InvalidInputError(f"{path}: x has no rows")
+    if not _is_finite(x):
+        raise InvalidInputError(f"{path}: x holds NaN or infinity; leave those rows out")
     return Rows(x, y)
+
+
+def _taken(rows: Rows, path: Path, model: Any) -> Rows:
+    """The rows, if a model takes them.
+
+    Raises:
+        InvalidInputError: the model has other inputs, or not the classes of the labels.
+    """
+    if len(model.inputs) != 1 or len(model.outputs) != 1:
+        raise InvalidInputError("rows are used with models of one input and one output only")
+    wanted, found = model.inputs[0].shape[1:], rows.x.shape[1:]
+    fits = len(wanted) == len(found) and all(a in (None, b) for a, b in zip(wanted, found, strict=True))
+    if not fits:
+        raise InvalidInputError(f"{path}: a row of x is {list(found)}, and the models take {list(wanted)}")
+    classes = model.outputs[0].shape[-1]
+    if len(rows.y) and not 0 <= rows.y.min() <= rows.y.max() < classes:
+        raise InvalidInputError(
+            f"{path}: y must hold class numbers from 0 to {classes - 1}, as the models have {classes} "
+            f"outputs, got {rows.y.min()} to {rows.y.max()}"
+        )
+    return rows
+
+
+def _is_finite(value: np.ndarray) -> bool:
+    import numpy as np
+
+    return not np.issubdtype(value.dtype, np.floating) or bool(np.isfinite(value).all())
 
 
 def _weights(path: Path, like: Any) -> dict[str, np.ndarray]:
@@ -251,7 +299,10 @@ def _weights(path: Path, like: Any) -> dict[str, np.ndarray]:
     model = scoring.from_bytes(path.read_bytes(), str(path))
     if weights.structure(model) != weights.structure(like):
         raise InvalidInputError(f"--start {path} has not the structure of the models")
-    return {name: np.array(value) for name, value in weights.arrays(model).items()}
+    found = {name: np.array(value) for name, value in weights.arrays(model).items()}
+    if lost := [name for name, value in found.items() if not _is_finite(value)]:
+        raise InvalidInputError(f"--start {path}: {lost[0]} holds NaN or infinity")
+    return found
 
 
 def _write(out: Path, data: bytes) -> None:

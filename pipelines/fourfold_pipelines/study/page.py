@@ -68,7 +68,7 @@ def render(study: Study, results: Sequence[Result], planned: int) -> str:
         planned=planned,
         blocks=_blocks(columns),
         names=names,
-        label=lambda name: REFERENCES.get(name, name.replace(",", ", ")),
+        label=lambda name: REFERENCES.get(name, name if " " in name else name.replace(",", ", ")),
         references=set(REFERENCES),
         trains=trains,
         seconds=seconds,

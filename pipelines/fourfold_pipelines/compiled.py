@@ -9,12 +9,13 @@ from typing import Any
 from kfp import compiler
 
 from fourfold.contract.errors import FourfoldError
-from fourfold_pipelines import experiment, train
+from fourfold_pipelines import experiment, merge_study, train
 from fourfold_pipelines.chosen import Chosen, check_name
 
 PIPELINES: dict[str, tuple[str, Callable[[Chosen], Any]]] = {
     "experiment": (experiment.NAME, experiment.build),
     "train": (train.NAME, train.build),
+    "merge-study": (merge_study.NAME, merge_study.build),
 }
 """By the name of the file: the pipeline's own name, and what builds it."""
 

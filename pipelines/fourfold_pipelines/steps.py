@@ -44,6 +44,10 @@ TABLE = {
     "merge-at-sites": Step("Merge beside the rows", images.STEPS, "", "", retries=2, cached=True),
     "evaluate": Step("Evaluate", images.WORKER, "500m", "2Gi", retries=2, cached=True),
     "merge": Step("Merge what was trained apart", images.WORKER, "1", "4Gi", retries=2, cached=True),
+    "measure-cell": Step("Measure one cell", images.WORKER, "2", "6Gi", retries=2, cached=True),
+    "tabulate": Step(
+        "Put the table together", images.WORKER, "500m", "2Gi", retries=2, cached=True, uses_store=False
+    ),
     "report": Step("Report", images.WORKER, "500m", "2Gi", retries=2, cached=True),
     "clean-up": Step(
         "Clean up", images.STEPS, "100m", "512Mi", retries=2, cached=False, uses_store=False

@@ -13,7 +13,6 @@ from click.testing import CliRunner
 
 from fourfold.contract.pods import Pods, read
 from fourfold_pipelines.cli import main
-from fourfold_pipelines.compiled import PIPELINES
 from fourfold_pipelines.steps import TABLE
 
 MORE = {
@@ -36,7 +35,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "no account": ("--pods", '{"secret": "", "config": ""}'),
     "other name": ("--name", "nightly"),
 }
-EVERY = [(which, choice) for which in PIPELINES for choice in CHOICES]
+TRAINING = ("experiment", "train")
+"""Pipelines that train what their parameters say; the study of merging trains what its cells need."""
+EVERY = [(which, choice) for which in TRAINING for choice in CHOICES]
 ENVIRONMENT = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL_S3", "AWS_REGION"}
 """All that a step may be given in its environment."""
 
@@ -117,8 +118,13 @@ LAUNCHERS = ("train", "merge-at-sites")
 """Steps whose resources and place are those of the pods that they launch."""
 
 
+STUDY = {"measure-cell", "tabulate"}
+
+
 def steps(which: str) -> list[str]:
-    return sorted(set(TABLE) - ({"merge", "merge-at-sites", "report"} if which == "train" else set()))
+    if which == "merge-study":
+        return sorted([*STUDY, "clean-up"])
+    return sorted(set(TABLE) - STUDY - ({"merge", "merge-at-sites", "report"} if which == "train" else set()))
 
 
 def walk(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -92,10 +92,10 @@ def test_a_pipeline_that_there_is_not_is_refused_with_those_that_there_are(tmp_p
     assert f"there is no pipeline {arguments[-1]!r}: use experiment or train" in said
 
 
-@pytest.mark.parametrize("arguments", [[], ["train", "experiment"]])
-def test_one_name_for_two_pipelines_is_refused(tmp_path, arguments):
+@pytest.mark.parametrize(("arguments", "count"), [([], 3), (["train", "experiment"], 2)])
+def test_one_name_for_several_pipelines_is_refused(tmp_path, arguments, count):
     said = refused(tmp_path, *arguments, "--name", "nightly")
-    assert "--name names one pipeline, 2 would be written: say which one" in said
+    assert f"--name names one pipeline, {count} would be written: say which one" in said
 
 
 @pytest.mark.parametrize(
@@ -124,10 +124,10 @@ def test_a_pipeline_that_is_asked_for_twice_is_written_once(tmp_path):
     assert done.output.count("wrote") == 1
 
 
-def test_without_a_name_both_are_written(tmp_path):
+def test_without_a_name_all_are_written(tmp_path):
     done = CliRunner().invoke(main, ["compile", "-o", str(tmp_path)])
     assert done.exit_code == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["experiment.yaml", "train.yaml"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{name}.yaml" for name in sorted(PIPELINES)]
 
 
 def test_a_file_that_cannot_be_replaced_is_named(tmp_path):

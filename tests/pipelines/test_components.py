@@ -39,7 +39,7 @@ STEPS = [(which, step) for which in PIPELINES for step in steps(which)]
 
 def test_every_component_has_a_row_in_the_table_of_steps():
     assert {node.name.replace("_", "-") for _, node in FUNCTIONS} == set(TABLE)
-    assert {room for room, _ in FUNCTIONS} == {"prepare", "train", "evaluate", "merge", "report"}
+    assert {room for room, _ in FUNCTIONS} == {"prepare", "train", "evaluate", "merge", "report", "study"}
 
 
 def code_objects(code: types.CodeType) -> Iterator[types.CodeType]:

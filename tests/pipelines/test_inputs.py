@@ -9,10 +9,9 @@ import pytest
 from fourfold.contract import images, plan as plans, ways
 from fourfold_pipelines.chosen import KUBEFLOW_STORE
 from fourfold_pipelines.cli.run import run_command
-from fourfold_pipelines.compiled import PIPELINES
-from tests.pipelines.ir import compiled, leaves, steps
+from tests.pipelines.ir import TRAINING, compiled, leaves, steps
 
-every_pipeline = pytest.mark.parametrize("which", PIPELINES)
+every_pipeline = pytest.mark.parametrize("which", TRAINING)
 SAME = {
     "data": "mnist", "rows": 3000, "holdout": 500, "split": "disjoint", "workers": 3, "epochs": 6,
     "batch": 50, "optimizer": "sgd", "learning_rate": 0.01, "seed": 1, "store": "s3://else/where",
@@ -151,6 +150,6 @@ def test_the_store_of_a_run_that_names_none_is_kubeflows_or_was_chosen(which):
 
 @pytest.mark.parametrize("name", sorted(SAME))
 def test_the_two_pipelines_say_the_same_of_a_parameter(name):
-    one, other = (compiled(which).parameters[name] for which in PIPELINES)
+    one, other = (compiled(which).parameters[name] for which in TRAINING)
     assert one["defaultValue"] == other["defaultValue"]
     assert one["parameterType"] == other["parameterType"]

@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, strategies as st
 
+from fourfold.study import cells, table
+from fourfold.study.cells import QUICK, Cell, Study
+from fourfold.study.measure import Measured, Result
 from fourfold_pipelines.cli import main
-from fourfold_pipelines.study import cells, table
-from fourfold_pipelines.study.cells import QUICK, Cell, Study
-from fourfold_pipelines.study.measure import Measured, Result
 from tests.page.html import needs_nothing_else
 
 ONLY = ["--quick", "--only", "disjoint", "--only", "shared"]

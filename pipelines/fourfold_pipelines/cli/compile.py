@@ -23,9 +23,10 @@ from fourfold_pipelines.cli import options
 def compile_command(
     pipelines: tuple[str, ...], out: Path, name: str, gpus: int | None, pods_text: str, **chosen: Any
 ) -> None:
-    """Writes pipelines as YAML, to be uploaded in the Kubeflow UI: experiment, train, or both.
+    """Writes pipelines as YAML, to be uploaded in the Kubeflow UI: experiment, train, merge-study, or all.
 
-    experiment trains every way and compares; train trains one way, which its parameter `scenario` names. What
+    experiment trains every way and compares; train trains one way, which its parameter `scenario` names;
+    merge-study merges by every rule on the splits, members and starts that its parameter `cells` names. What
     a run may want to change is a parameter of the pipeline; what belongs to the cluster is chosen here.
 
     \b

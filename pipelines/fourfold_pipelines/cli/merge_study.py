@@ -2,19 +2,19 @@
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from fourfold.contract.errors import InvalidInputError, MissingObjectError
-from fourfold.contract.strict import from_json, to_json
-from fourfold.store.objects import Store, open_store
+from fourfold.contract.errors import InvalidInputError
+from fourfold.study import cells as of
+from fourfold.study.cells import Study
 from fourfold_pipelines.cli.place import place
-from fourfold_pipelines.study import cells as of
-from fourfold_pipelines.study.cells import Cell, Study
 
-CELLS = "studies/cells"
+VERBOSE = "FOURFOLD_VERBOSE"
+"""Set to say what is being done within a cell."""
 
 
 @click.command("merge-study")
@@ -45,8 +45,8 @@ def merge_study_command(
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
     # TensorFlow takes seconds to import: not for --help.
-    from fourfold_pipelines.study.measure import Result
-    from fourfold_pipelines.study.page import write
+    from fourfold.study.kept import measured
+    from fourfold.study.page import write
 
     study = of.QUICK if quick else Study()
     study = replace(study, data=data) if data else study
@@ -55,29 +55,17 @@ def merge_study_command(
         raise InvalidInputError(f"no cell has {' and '.join(map(repr, only))} in its name: leave --only out")
     with place("here", store, None, "{}") as where:
         at = where.store if "://" in where.store else str(Path(where.store).expanduser().absolute())
-        kept, results = open_store(at), []
+        results = []
         for number, cell in enumerate(wanted, start=1):
-            name = f"{CELLS}/{of.key(study, cell)}.json"
             begun = time.monotonic()
-            try:
-                results.append(from_json(Result, kept.read(name), name))
-                how = "kept"
-            except MissingObjectError:
-                results.append(_measured(study, cell, at, kept, name))
-                how = f"{time.monotonic() - begun:.0f} s"
+            result, was_there = measured(study, cell, at, _tell(cell.name))
+            results.append(result)
+            how = "kept" if was_there else f"{time.monotonic() - begun:.0f} s"
             click.echo(f"{number} of {len(wanted)}  {cell.name}  ({how})")
-            write(out, study, results, len(study.cells()))
+            write(out / "merge-study.html", out / "merge-study.json", study, results, len(study.cells()))
     click.echo(f"table   {out / 'merge-study.html'}\nnumbers {out / 'merge-study.json'}")
 
 
-def _measured(study: Study, cell: Cell, store: str, kept: Store, name: str):
-    from fourfold_pipelines.study.measure import measure
-    from fourfold_pipelines.study.trainings import ready
-
-    def tell(text: str) -> None:
-        if os.environ.get("FOURFOLD_VERBOSE"):
-            click.echo(f"  {cell.name}: {text}", err=True)
-
-    result = measure(study, cell, ready(study, cell, store, tell), tell)
-    kept.write(name, to_json(result))
-    return result
+def _tell(name: str) -> Callable[[str], None]:
+    """Says what is being done, where that is asked for."""
+    return lambda text: click.echo(f"  {name}: {text}", err=True) if os.environ.get(VERBOSE) else None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fourfold_pipelines.study.measure import Measured, Result
+from fourfold.study.measure import Measured, Result
 
 RARE = 0.005
 """A class with less than this share of a site's rows is as good as missing there."""
@@ -87,8 +87,8 @@ def lacks_classes(result: Result) -> bool:
 
 
 def rows_of(result: Result) -> dict[str, Measured]:
-    """All that was measured in a cell, by name."""
-    return {**result.references, **result.floors, **result.rules}
+    """All that was measured in a cell, by name: what merges are held against, merges, and floors."""
+    return {**result.references, **result.rules, **result.floors}
 
 
 def columns(results: Iterable[Result]) -> list[Column]:

@@ -1,22 +1,26 @@
 """What a study measures: a cell for each split, number of members, start and seed."""
 
+import dataclasses
 import hashlib
-from dataclasses import dataclass, field
+import json
+import re
+from dataclasses import dataclass, field, replace
 
+from fourfold.contract.errors import InvalidInputError
 from fourfold.contract.strict import to_json
 
 SPLITS = (
-    ("contiguous", 2),
-    ("sizes:80,20", 2),
-    ("dirichlet:0.5", 2),
-    ("skew:90,10", 2),
-    ("skew:99.8,0.2", 2),
-    ("disjoint", 2),
-    ("contiguous", 4),
-    ("dirichlet:0.5", 4),
-    ("disjoint", 4),
-    ("contiguous", 8),
-    ("dirichlet:0.5", 8),
+    "contiguous x2",
+    "sizes:80,20 x2",
+    "dirichlet:0.5 x2",
+    "skew:90,10 x2",
+    "skew:99.8,0.2 x2",
+    "disjoint x2",
+    "contiguous x4",
+    "dirichlet:0.5 x4",
+    "disjoint x4",
+    "contiguous x8",
+    "dirichlet:0.5 x8",
 )
 """How rows are dealt, and to how many members."""
 STARTS = ("shared", "warm", "independent")
@@ -68,6 +72,11 @@ class Cell:
         """For people."""
         return f"{self.split}, {self.members} members, {self.start} start, seed {self.seed}"
 
+    @property
+    def said(self) -> str:
+        """As ``read`` reads it."""
+        return f"{self.split} x{self.members} {self.start} {self.seed}"
+
 
 @dataclass(frozen=True)
 class Study:
@@ -92,7 +101,7 @@ class Study:
     epochs: int = 4
     batch: int = 64
     learning_rate: float = 1e-3
-    splits: list[tuple[str, int]] = field(default_factory=lambda: list(SPLITS))
+    splits: list[str] = field(default_factory=lambda: list(SPLITS))
     starts: list[str] = field(default_factory=lambda: list(STARTS))
     seeds: list[int] = field(default_factory=lambda: list(SEEDS))
     rules: list[str] = field(default_factory=lambda: list(RULES))
@@ -100,11 +109,26 @@ class Study:
     def cells(self) -> list[Cell]:
         """All cells, the first seed of each before the second of any."""
         return [
-            Cell(split, members, start, seed)
+            read(f"{split} {start} {seed}")
             for seed in self.seeds
-            for split, members in self.splits
+            for split in self.splits
             for start in self.starts
         ]
+
+
+def read(text: str) -> Cell:
+    """Reads a cell, such as ``skew:90,10 x2 independent 0``.
+
+    Raises:
+        InvalidInputError: it is none.
+    """
+    found = re.fullmatch(r"(\S+) x(\d+) (\w+) (\d+)", text.strip())
+    if not found or found[3] not in STARTS or int(found[2]) < 2:
+        raise InvalidInputError(
+            f"{text!r} is no cell: a split, x and at least 2 members, one of {', '.join(STARTS)}, and a "
+            "seed, such as 'skew:90,10 x2 independent 0'"
+        )
+    return Cell(found[1], int(found[2]), found[3], int(found[4]))
 
 
 QUICK = Study(
@@ -112,7 +136,7 @@ QUICK = Study(
     rows=2_000,
     holdout=1_000,
     epochs=2,
-    splits=[("skew:90,10", 2), ("disjoint", 2)],
+    splits=["skew:90,10 x2", "disjoint x2"],
     starts=["shared", "independent"],
     seeds=[0],
     rules=["plain_mean", "weight_matching,plain_mean", "weight_matching,sequential_regmean"],
@@ -122,5 +146,11 @@ QUICK = Study(
 
 def key(study: Study, cell: Cell) -> str:
     """The name of what is kept of a cell: a digest of all that it depends on."""
-    told = to_json(cell) + to_json(Study(**{**study.__dict__, "splits": [], "starts": [], "seeds": []}))
+    told = to_json(cell) + to_json(replace(study, splits=[], starts=[], seeds=[]))
     return hashlib.sha256(told).hexdigest()[:20]
+
+
+def settings(study: Study) -> str:
+    """A study without its cells, which are named one by one, as a JSON object on one line."""
+    told = dataclasses.asdict(study)
+    return json.dumps({name: told[name] for name in told if name not in ("splits", "starts", "seeds")})

@@ -9,9 +9,9 @@ from typing import Any
 from fourfold.contract import merges
 from fourfold.page import document
 from fourfold.store.folder import write_file
-from fourfold_pipelines.study import table
-from fourfold_pipelines.study.cells import Study
-from fourfold_pipelines.study.measure import Result
+from fourfold.study import table
+from fourfold.study.cells import Study
+from fourfold.study.measure import Result
 
 SCHEMA = 1
 REFERENCES = {
@@ -23,20 +23,19 @@ REFERENCES = {
 """What merges are held against, for people."""
 
 
-def write(out: Path, study: Study, results: Sequence[Result], planned: int) -> None:
-    """Writes ``merge-study.html`` and ``merge-study.json``, each whole.
+def write(page: Path, numbers: Path, study: Study, results: Sequence[Result], planned: int = 0) -> None:
+    """Writes a study as a page and as JSON, each whole.
 
     Args:
-        out: folder.
+        page: the file for people.
+        numbers: the file for programs.
         study: what was to be measured.
         results: the cells that are done.
-        planned: how many cells there are to be.
+        planned: how many cells there are to be; 0 for those that are done.
     """
-    out.mkdir(parents=True, exist_ok=True)
-    told = to_values(study, results, planned)
-    data = (json.dumps(told, indent=1, allow_nan=False) + "\n").encode()
-    write_file(str(out / "merge-study.json"), data)
-    write_file(str(out / "merge-study.html"), render(study, results, planned).encode())
+    told = to_values(study, results, planned or len(results))
+    write_file(str(numbers), (json.dumps(told, indent=1, allow_nan=False) + "\n").encode())
+    write_file(str(page), render(study, results, planned or len(results)).encode())
 
 
 def to_values(study: Study, results: Sequence[Result], planned: int) -> dict[str, Any]:
@@ -61,9 +60,10 @@ def render(study: Study, results: Sequence[Result], planned: int) -> str:
         if any(name in r.rules for r in results)
     }
     return document.render(
-        "fourfold_pipelines",
+        "fourfold.study",
         "merge-study.html",
         study=study,
+        seeds=sorted({result.cell.seed for result in results}),
         cells=len(results),
         planned=planned,
         blocks=_blocks(columns),

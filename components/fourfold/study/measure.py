@@ -17,9 +17,9 @@ from fourfold.rules.members import Member
 from fourfold.rules.sites import Site, Together
 from fourfold.rules.state import Ground, Rows, State, ground_of
 from fourfold.store.objects import open_store
+from fourfold.study.cells import Cell, Study
+from fourfold.study.trainings import Ready
 from fourfold.worker import input
-from fourfold_pipelines.study.cells import Cell, Study
-from fourfold_pipelines.study.trainings import Ready
 
 AT_HAND = 10_000
 """Rows of each site, drawn, at most."""

@@ -1,5 +1,6 @@
 """Trains what a study needs, each model once."""
 
+import functools
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,11 +11,14 @@ from fourfold.contract.records import Trained, Training
 from fourfold.contract.strict import from_json, to_json
 from fourfold.prepare.step import prepare
 from fourfold.store.objects import open_store
+from fourfold.study.cells import Cell, Study
 from fourfold.train import processes
 from fourfold.train.step import train
-from fourfold_pipelines.study.cells import Cell, Study
 
 PLACE = "studies/trainings"
+Launch = Callable[[Training, Callable[[], None]], None]
+"""Runs the workers of a training, as ``train.step`` wants it."""
+HERE: Launch = processes.run
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Ready:
     whole: Trained
 
 
-def ready(study: Study, cell: Cell, store: str, tell: Callable[[str], None]) -> Ready:
+def ready(study: Study, cell: Cell, store: str, tell: Callable[[str], None], launch: Launch = HERE) -> Ready:
     """Trains what a cell needs, where it is not there yet.
 
     Args:
@@ -40,7 +44,9 @@ def ready(study: Study, cell: Cell, store: str, tell: Callable[[str], None]) -> 
         cell: what is needed for.
         store: URI of the store for rows and models.
         tell: says what is being trained.
+        launch: of workers.
     """
+    once = functools.partial(_once, tell=tell, launch=launch)
     prepared = prepare(store, study.data, study.rows, study.holdout, cell.split, cell.members, cell.seed)
     asked = Training(
         scenario="solo",
@@ -57,16 +63,16 @@ def ready(study: Study, cell: Cell, store: str, tell: Callable[[str], None]) -> 
     alone = replace(asked, scenario="sequential", workers=1, split="")
     initial = cell.start
     if cell.start == "warm":
-        initial = f"{_once(replace(alone, epochs=1), tell).training.output}/{keys.model(0)}"
+        initial = f"{once(replace(alone, epochs=1)).training.output}/{keys.model(0)}"
     common = "shared" if cell.start == "independent" else initial
     return Ready(
-        solo=_once(replace(asked, initial=initial), tell),
-        federated=_once(replace(asked, scenario="federated", initial=common), tell),
-        whole=_once(alone, tell),
+        solo=once(replace(asked, initial=initial)),
+        federated=once(replace(asked, scenario="federated", initial=common)),
+        whole=once(alone),
     )
 
 
-def _once(training: Training, tell: Callable[[str], None]) -> Trained:
+def _once(training: Training, tell: Callable[[str], None], launch: Launch) -> Trained:
     """Trains, unless this very training is there and whole."""
     digest = hashlib.sha256(to_json(training)).hexdigest()[:20]
     training = replace(training, output=f"{training.store.rstrip('/')}/{PLACE}/{digest}")
@@ -78,4 +84,4 @@ def _once(training: Training, tell: Callable[[str], None]) -> Trained:
     except StoreError:
         pass
     tell(f"training {training.scenario} of {training.workers}, {training.epochs} epochs")
-    return train(training, processes.run)
+    return train(training, launch)

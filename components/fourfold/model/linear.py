@@ -57,18 +57,9 @@ class Map:
         h = self.rows(x)
         if isinstance(self.layer, layers.BatchNormalization):
             h = h.astype(np.float64)  # Moments are differences of sums, which float32 loses far from 0.
-        found = (
-            {"gram": np.einsum("nbd,nbe->bde", h, h, optimize=True).astype(np.float64)}
-            if (h.shape[1] > 1)
-            else {"gram": (h[:, 0].T @ h[:, 0]).astype(np.float64)[np.newaxis]}
-        )
+        found = {"gram": _products(h, h)}
         if y is not None:
-            t = self._targets(y, h.shape[1])
-            found["cross"] = (
-                np.einsum("nbd,nbo->bdo", h, t, optimize=True).astype(np.float64)
-                if h.shape[1] > 1
-                else (h[:, 0].T @ t[:, 0]).astype(np.float64)[np.newaxis]
-            )
+            found["cross"] = _products(h, self._targets(y, h.shape[1]))
         return found
 
     def matrix(self, values: Weights) -> np.ndarray:
@@ -208,6 +199,13 @@ class Map:
         if "beta" in own:
             found["beta"] = level + mean * slope
         return found
+
+
+def _products(h: np.ndarray, t: np.ndarray) -> np.ndarray:
+    """The sum over rows of each column of [n, B, d] times each of [n, B, o], float64 [B, d, o]."""
+    if h.shape[1] == 1:
+        return (h[:, 0].T @ t[:, 0]).astype(np.float64)[np.newaxis]
+    return np.einsum("nbd,nbo->bdo", h, t, optimize=True).astype(np.float64)
 
 
 def moments(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -114,7 +114,7 @@ DEFAULTS = {
 SELDOM = {
     "--member-workers": "one a member", "--starts": "uniform,he_uniform,glorot_uniform",
     "--cut": "so that stages", "--balance": "parameters", "--placement": "devices",
-    "--local-steps": "one epoch", "--server-momentum": "0.0", "--proximal": "0.0",
+    "--local-steps": "one epoch", "--server-momentum": "0.0", "--proximal": "0.0", "--initial": "shared",
     "--order": "rows", "--cache-dtype": "float32", "--cached-batch": "100", "--ram": "half of what",
     "--disk": "10Gi, or 80 %", "--window": "as many as fit", "--ahead": "16",
 }  # fmt: skip
@@ -155,6 +155,7 @@ def test_help_shows_every_option_with_its_default():
         (("--disk", "-5"), "'-5' is no number of bytes"),
         (("--stages", "3", "--cut", "flatten"), "--cut names 1 layers, 3 stages have 2 between them"),
         (("--server-momentum", "1"), "'--server-momentum'"),
+        (("--initial", "cold"), "--initial must be one of shared, independent, or a .keras file, got 'cold'"),
         (("--proximal", "-1"), "'--proximal'"),
         (("--placement", "moon"), "'--placement'"),
         (("--members", "0"), "'--members'"),
@@ -196,7 +197,7 @@ def test_compile_writes_a_pipeline_that_kfp_loads(tmp_path):
 
     assert result.exit_code == 0, result.output
     files = sorted((tmp_path / "new" / "folder").iterdir())
-    assert [path.name for path in files] == ["experiment.yaml", "train.yaml"]
+    assert [path.name for path in files] == ["experiment.yaml", "merge-study.yaml", "train.yaml"]
     for path in files:
         assert f"wrote {path}" in result.output
         loaded = components.load_component_from_file(str(path))

@@ -202,7 +202,8 @@ def test_compile_writes_a_pipeline_that_kfp_loads(tmp_path):
         assert f"wrote {path}" in result.output
         loaded = components.load_component_from_file(str(path))
         assert loaded.name == f"fourfold-{path.stem}"
-        assert set(loaded.component_spec.inputs) >= {"data", "rows", "seed"}  # pyright: ignore
+        wanted = {"cells", "study"} if path.stem == "merge-study" else {"data", "rows", "seed"}
+        assert set(loaded.component_spec.inputs) >= {"store", *wanted}  # pyright: ignore
 
 
 def test_compile_again_gives_the_same_bytes(tmp_path):

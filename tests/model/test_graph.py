@@ -127,7 +127,7 @@ def test_every_kind_of_model_has_units_that_may_change_places(kind):
 
     assert read.free()
     assert any(not np.array_equal(moved[name], values[name]) for name in values)
-    assert not graph.untreated(models.KINDS[kind]())
+    assert not graph.read(models.KINDS[kind]()).untreated
 
 
 @pytest.mark.parametrize("kind", models.KINDS)
@@ -180,7 +180,7 @@ def test_what_is_not_understood_holds_its_units_and_says_why(case):
 def test_a_layer_with_weights_that_is_not_understood_is_said_by_name_and_class(case, said):
     shape, body = HELD[case]
 
-    sentences = graph.untreated(functional(shape, body))
+    sentences = graph.read(functional(shape, body)).untreated
 
     assert len(sentences) == 1
     assert re.match(said + r" is not understood", sentences[0])

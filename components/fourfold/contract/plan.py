@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from fourfold.contract.errors import InvalidInputError
-from fourfold.contract.records import Training
+from fourfold.contract.records import Trained, Training
 
 
 @dataclass(frozen=True)
@@ -303,6 +303,11 @@ def of(training: Training) -> Plan:
         placement=training.placement,
     )
     return found if training.merging is None else replace(found, merging=True)
+
+
+def trained_apart(trained: Trained) -> bool:
+    """True where a training yielded several models whose weights are to be merged."""
+    return scenario(trained.training.scenario).merges_after_training and trained.models > 1
 
 
 def steps(sizes: tuple[int, ...], batch: int) -> tuple[tuple[int, ...], ...]:

@@ -120,11 +120,17 @@ def _barrier(before: Line, after: Line | None) -> str:
     )
 
 
+def lacking(counts: Sequence[int]) -> list[int]:
+    """The classes of which a shard has as good as no row.
+
+    Args:
+        counts: its rows of each class.
+    """
+    total = max(sum(counts), 1)
+    return [label for label, count in enumerate(counts) if count / total < RARE]
+
+
 def _missing(classes: Sequence[Sequence[int]], names: Sequence[str]) -> str:
-    told = []
-    for shard, counts in enumerate(classes):
-        total = max(sum(counts), 1)
-        lacks = [names[label] for label, count in enumerate(counts) if count / total < RARE]
-        if lacks:
-            told.append(f"shard {shard}: {', '.join(lacks)}")
-    return "; ".join(told)
+    lacks = [(shard, lacking(counts)) for shard, counts in enumerate(classes)]
+    named = [(shard, ", ".join(names[label] for label in found)) for shard, found in lacks if found]
+    return "; ".join(f"shard {shard}: {found}" for shard, found in named)

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,7 +9,7 @@ from fourfold.cache import dataset, splits
 from fourfold.contract import keys, merges, plan as plans
 from fourfold.contract.datasets import DatasetManifest
 from fourfold.contract.errors import DamagedObjectError
-from fourfold.contract.merged import Merged, RuleTold
+from fourfold.contract.merged import Gate, Line, Merged, RuleTold, Slice
 from fourfold.contract.records import ModelScore, Trained
 from fourfold.contract.strict import from_json, to_json
 from fourfold.merge import ensemble, judge, landscape
@@ -50,7 +49,7 @@ def merge(store: str, fingerprint: str, trainings: Sequence[str], output: str, a
     for uri in trainings:
         source = open_store(uri)
         trained = from_json(Trained, source.read(keys.TRAINED), keys.TRAINED)
-        if plans.scenario(trained.training.scenario).merges_after_training and trained.models > 1:
+        if plans.trained_apart(trained):
             merged = _Merge(store, fingerprint, source, trained, target).run(at_sites)
             break
     else:
@@ -59,14 +58,6 @@ def merge(store: str, fingerprint: str, trainings: Sequence[str], output: str, a
         )
     target.write(keys.MERGED, to_json(merged))
     return merged
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Rows of a part of the data set."""
-
-    x: np.ndarray
-    y: np.ndarray
 
 
 class _Merge:
@@ -79,7 +70,7 @@ class _Merge:
         data = open_store(store)
         self.manifest: DatasetManifest = dataset.read_manifest(data, fingerprint)
         self.parts = {
-            part: _Part(*dataset.read_rows(data, self.manifest, part)) for part in ("holdout", "test")
+            part: Rows(*dataset.read_rows(data, self.manifest, part)) for part in ("holdout", "test")
         }
         split, _ = splits.read_split(data, fingerprint, trained.training.split)
         self.classes = split.classes
@@ -87,7 +78,7 @@ class _Merge:
         holdout = self.parts["holdout"]
         middle = len(holdout.y) // 2
         self.calibration = Rows(holdout.x[:middle], holdout.y[:middle]) if middle else None
-        self.selection = _Part(holdout.x[middle:], holdout.y[middle:])
+        self.selection = Rows(holdout.x[middle:], holdout.y[middle:])
         self.models, self.scratch = models, keras.models.clone_model(models[0])
         self.scores: dict[str, ModelScore] = {}
         self.chosen: dict[str, float] = {}
@@ -111,8 +102,8 @@ class _Merge:
         if at_sites and not (asked := open_store(at_sites)).exists(keys.NOTHING):
             said += self._from_sites(asked)
         lines, plane = self._landscape(ground)
-        gate = self._gate()
         solos = [self._accuracy(member.weights) for member in self.members]
+        gate = self._gate(solos)
         said = [*_said(self.members), *said, judge.said_of(gate)]
         return Merged(
             members=len(self.members),
@@ -175,7 +166,7 @@ class _Merge:
         weights.assign(self.scratch, values)
         return measures.accuracy(scoring.logits(self.scratch, self.selection.x), self.selection.y)
 
-    def _landscape(self, ground: Ground):
+    def _landscape(self, ground: Ground) -> tuple[list[Line], Slice | None]:
         """The loss along the line between the first two members, and on a plane with a third point."""
         holdout = self.parts["holdout"]
         x, y = holdout.x[:LANDSCAPE_ROWS], holdout.y[:LANDSCAPE_ROWS]
@@ -200,13 +191,12 @@ class _Merge:
             points["aligned solo 1"] = aligned[1].weights
         return lines, landscape.plane(measure, points)
 
-    def _gate(self):
-        """Decides what is handed on, and writes it."""
+    def _gate(self, solos: Sequence[float]) -> Gate:
+        """Decides by the members' accuracies and its own what is handed on, and writes it."""
         x, y = self.selection.x, self.selection.y
         rule = (
             merges.CHOSEN if merges.CHOSEN in self.chosen else max(self.chosen, key=self.chosen.__getitem__)
         )
-        solos = [self._accuracy(member.weights) for member in self.members]
         vote = measures.soft_vote([scoring.logits(model, x) for model in self.models])
         gate = judge.gate(rule, self.chosen[rule], solos, measures.accuracy(vote, y), merges.MARGIN, len(y))
         if gate.handed_on == judge.VOTE:

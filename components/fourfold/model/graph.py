@@ -92,13 +92,6 @@ def read(model: keras.Model) -> Symmetry:
     return _closed(reading)
 
 
-def untreated(model: keras.Model) -> list[str]:
-    """Sentences on layers with weights that ``read`` does not understand."""
-    reading = _Reading({id(variable): name for name, variable in weights.named_variables(model).items()})
-    _run(reading, model, [_fixed(reading, "input", tensor) for tensor in _inputs(model)])
-    return list(reading.untreated.values())
-
-
 def _inputs(model: keras.Model) -> list[Any]:
     try:
         return list(model.inputs)
@@ -124,6 +117,7 @@ def _closed(reading: _Reading) -> Symmetry:
         tuple(groups),
         {name: tuple(axis(units) for units in axes) for name, axes in reading.axes.items()},
         tuple(f"the units of {root.name} stay where they are: {root.held}" for root in roots if root.held),
+        tuple(reading.untreated.values()),
     )
 
 

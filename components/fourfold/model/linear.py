@@ -38,6 +38,11 @@ class Map:
         return self.matrix({k: np.asarray(v) for k, v in _variables(self).items()}).shape[1]
 
     @property
+    def normalises(self) -> bool:
+        """True where the layer scales channels by their own mean and spread."""
+        return isinstance(self.layer, layers.BatchNormalization | layers.LayerNormalization)
+
+    @property
     def sees_places(self) -> bool:
         """True where a row is many inputs of the layer: a convolution sees each place of an image."""
         return not isinstance(self.layer, layers.Dense) or len(self.layer.input.shape) > 2
@@ -67,7 +72,7 @@ class Map:
         v = {key: np.asarray(value, np.float64) for key, value in self._own(values).items()}
         if isinstance(self.layer, layers.Embedding):
             return v["embeddings"][:, np.newaxis, :]
-        if isinstance(self.layer, layers.BatchNormalization | layers.LayerNormalization):
+        if self.normalises:
             return self._of_normalisation(v)
         kernel = v["kernel"]
         if isinstance(self.layer, layers.DepthwiseConv1D | layers.DepthwiseConv2D):
@@ -95,7 +100,7 @@ class Map:
         v: dict[str, np.ndarray] = {}
         if isinstance(self.layer, layers.Embedding):
             v["embeddings"] = matrix[:, 0, :]
-        elif isinstance(self.layer, layers.BatchNormalization | layers.LayerNormalization):
+        elif self.normalises:
             v = self._normalising(matrix, own, gram)
         else:
             if "bias" in own:

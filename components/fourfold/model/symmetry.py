@@ -5,7 +5,7 @@ belong together is read from a model's graph (``model.graph``); this is what is 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -67,11 +67,13 @@ class Symmetry:
         groups: of units.
         axes: by variable, for each axis what it is along; None for an axis that stays as it is.
         held: why groups are not free, in sentences.
+        untreated: sentences on layers with weights that are not understood.
     """
 
     groups: tuple[Group, ...]
     axes: Mapping[str, tuple[Axis | None, ...]]
-    held: tuple[str, ...] = field(default=())
+    held: tuple[str, ...] = ()
+    untreated: tuple[str, ...] = ()
 
     def free(self) -> list[int]:
         """The groups that may change."""

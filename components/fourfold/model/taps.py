@@ -54,14 +54,10 @@ def order(model: keras.Model, layers: Mapping[str, keras.Layer], x: np.ndarray) 
 
 @contextlib.contextmanager
 def _tapped(layers: Mapping[str, keras.Layer], see: See, left: Counter[str]) -> Iterator[None]:
-    undo: list[Callable[[], None]] = []
-    try:
+    with contextlib.ExitStack() as undo:
         for name, layer in layers.items():
-            undo.append(_tap(name, layer, see, left))
+            undo.callback(_tap(name, layer, see, left))
         yield
-    finally:
-        for each in undo:
-            each()
 
 
 def _tap(name: str, layer: Any, see: See, left: Counter[str]) -> Callable[[], None]:

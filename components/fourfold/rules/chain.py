@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fourfold.contract.errors import InvalidInputError
-from fourfold.model import graph, weights
+from fourfold.model import weights
 from fourfold.rules import members as match
 from fourfold.rules.members import Member
 from fourfold.rules.state import Ground, State
@@ -136,7 +136,7 @@ def apply(links: Sequence[Link], members: Sequence[Member], ground: Ground) -> S
     state = State(tuple(ordered(members)))
     for link in links:
         state = link.rule.apply(state, ground, **link.numbers)
-    known = {*ground.unmapped, *graph.untreated(ground.model)}
+    known = {*ground.unmapped, *ground.symmetry.untreated}
     untreated = [sentence for sentence in state.said if sentence in known]
     if ground.strict and untreated:
         raise InvalidInputError("layers that cannot be treated: " + "; ".join(untreated))

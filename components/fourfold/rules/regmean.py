@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fourfold.model import linear
-from fourfold.model.pinned import keras
 from fourfold.rules.members import Member, mean
 from fourfold.rules.state import Ground, State, solved
 
@@ -30,7 +29,7 @@ def merge(
     merged = mean(members)
     for name, each in maps.items():
         key = f"gram/{name}"
-        if _normalises(each) or any(key not in member.statistics for member in members):
+        if each.normalises or any(key not in member.statistics for member in members):
             continue
         own = [each.matrix(member.weights) for member in members]
         rows = [max(float(member.rows), 1.0) for member in members]
@@ -47,10 +46,6 @@ def merge(
 def _damped(gram: np.ndarray, alpha: float) -> np.ndarray:
     diagonal = np.eye(gram.shape[-1], dtype=bool)
     return np.where(diagonal, gram, alpha * gram)
-
-
-def _normalises(each: linear.Map) -> bool:
-    return isinstance(each.layer, keras.layers.BatchNormalization | keras.layers.LayerNormalization)
 
 
 def apply(state: State, ground: Ground, alpha: float = 1.0, ridge: float = 1e-6) -> State:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fourfold.contract.errors import InvalidInputError
-from fourfold.model import linear, taps
+from fourfold.model import graph, linear, taps
 from fourfold.model.pinned import keras
 from fourfold.model.symmetry import Symmetry
 from fourfold.rules.members import Member, mean
@@ -122,17 +122,10 @@ def ground_of(model: keras.Model, x: np.ndarray | None, widest: int, **known: ob
         widest: inputs of a layer at most, for rules that need sums of inputs times each other.
         known: other fields of ``Ground``.
     """
-    from fourfold.model import graph
-
     maps, unmapped = linear.maps(model, widest)
     row = x[:1] if x is not None else _zeros(model)
     order = taps.order(model, {name: each.layer for name, each in maps.items()}, row)
     return Ground(model, graph.read(model), maps, order, unmapped, **known)  # pyright: ignore[reportArgumentType]
-
-
-def with_sites(ground: Ground, sites: Sites) -> Ground:
-    """The same with sites that answer."""
-    return replace(ground, sites=sites)
 
 
 def _zeros(model: keras.Model) -> np.ndarray:

@@ -1,5 +1,6 @@
 """The table of merging rules. A new rule is a new file and a new row here."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -86,7 +87,5 @@ RULES: dict[str, Rule] = {rule.name: rule for rule in TABLE}
 
 def numbers_of(rule: Rule) -> dict[str, Any]:
     """The numbers that a rule takes, with their defaults."""
-    import inspect
-
     parameters = inspect.signature(rule.apply).parameters.values()
     return {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}

@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from fourfold.model import graph, symmetry as symmetries
-from fourfold.model.pinned import keras
+from fourfold.model import symmetry as symmetries
 from fourfold.model.symmetry import Symmetry
 from fourfold.rules.members import Member, is_floating
 from fourfold.rules.state import Ground, State
@@ -97,7 +96,7 @@ def _alike(fixed: Weights, other: Weights, names: Sequence[str]) -> float:
 def align(state: State, ground: Ground, orders: Sequence[Mapping[int, np.ndarray]]) -> State:
     """The members with their units in new orders, one a member; what was gathered of them comes along."""
     moved = [moved_member(member, ground, order) for member, order in zip(state.members, orders, strict=True)]
-    said = dict.fromkeys([*state.said, *graph.untreated(ground.model)])
+    said = dict.fromkeys([*state.said, *ground.symmetry.untreated])
     return State(tuple(moved), state.merged, tuple(said))
 
 
@@ -119,7 +118,7 @@ def _moved_gram(
 ) -> np.ndarray:
     """A layer's sums of inputs times each other, with its inputs in new orders: as its own weights move."""
     each = ground.maps[name]
-    if isinstance(each.layer, keras.layers.BatchNormalization | keras.layers.LayerNormalization):
+    if each.normalises:
         # Its blocks are its channels, in the order of any of its own arrays.
         key = next((key for key in ground.symmetry.axes if key.rpartition("/")[0] == name), name)
         return ground.symmetry.of_one(key, gram, orders)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fourfold.cache import dataset
+from fourfold.cache import dataset, splits
 from fourfold.contract import plan as plans
 from fourfold.contract.records import Trained
 from fourfold.merge import landscape
@@ -137,7 +137,7 @@ def _ground(
     study: Study, cell: Cell, trained: Trained, scratch: keras.Model, rows: _Rows
 ) -> tuple[Ground, list[list[int]]]:
     """What rules may use; each site has its own rows only. And the rows of each class at each site."""
-    plan, sites, classes = plans.of(trained.training), [], []
+    plan, sites = plans.of(trained.training), []
     known = ground_of(
         scratch, rows.test.x, chain.WIDEST, calibration=rows.calibration, seed=cell.seed,
         start=_start(trained, scratch, cell),
@@ -145,10 +145,11 @@ def _ground(
     for index in range(cell.members):
         shard = input.read_shard(trained.training, plan, index)
         with shard.reader:
-            x, y = shard.drawn(len(shard.numbers))
-        classes.append(np.bincount(y, minlength=scratch.output_shape[-1]).tolist())
-        sites.append(Site(index, x[:AT_HAND], y[:AT_HAND], scratch, known.maps))
-    return replace(known, sites=Together(sites)), classes
+            x, y = shard.drawn(AT_HAND)
+        sites.append(Site(index, x, y, scratch, known.maps))
+    store = open_store(trained.training.store)
+    split, _ = splits.read_split(store, trained.training.fingerprint, trained.training.split)
+    return replace(known, sites=Together(sites)), split.classes
 
 
 def _start(trained: Trained, scratch: keras.Model, cell: Cell) -> dict[str, np.ndarray] | None:

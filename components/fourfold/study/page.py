@@ -4,9 +4,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median_high
 from typing import Any
 
 from fourfold.contract import merges
+from fourfold.merge import judge
 from fourfold.page import document
 from fourfold.store.folder import write_file
 from fourfold.study import table
@@ -55,7 +57,7 @@ def render(study: Study, results: Sequence[Result], planned: int) -> str:
     names = list(dict.fromkeys(name for result in results for name in table.rows_of(result)))
     trains = {name for r in results for name, measured in table.rows_of(r).items() if measured.trains}
     seconds = {
-        name: _median([r.rules[name].seconds for r in results if name in r.rules])
+        name: median_high([r.rules[name].seconds for r in results if name in r.rules])
         for name in names
         if any(name in r.rules for r in results)
     }
@@ -74,7 +76,7 @@ def render(study: Study, results: Sequence[Result], planned: int) -> str:
         seconds=seconds,
         chosen=merges.CHOSEN,
         worst=table.worst(results),
-        rare=table.RARE,
+        rare=judge.RARE,
     )
 
 
@@ -82,8 +84,3 @@ def _blocks(columns: Sequence[table.Column]) -> list[tuple[str, list[table.Colum
     """Columns by where members started."""
     starts = list(dict.fromkeys(column.start for column in columns))
     return [(start, [column for column in columns if column.start == start]) for start in starts]
-
-
-def _median(values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    return ordered[len(ordered) // 2]

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fourfold.merge import judge
 from fourfold.study.measure import Measured, Result
-
-RARE = 0.005
-"""A class with less than this share of a site's rows is as good as missing there."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,6 @@ class Column:
         rows: by the name of a rule, reference or floor.
         own: accuracy of the solos on their own rows.
         barriers: between the first two solos, nats, as they are and with units matched, each by seed.
-        lacks: whether a site of any seed lacks a class.
     """
 
     split: str
@@ -51,12 +48,6 @@ class Column:
     rows: dict[str, Spread]
     own: Spread
     barriers: list[list[float]]
-    lacks: bool
-
-    @property
-    def name(self) -> str:
-        """For people."""
-        return f"{self.split} x{self.members}, {self.start}"
 
 
 @dataclass(frozen=True)
@@ -82,8 +73,7 @@ class Worst:
 
 def lacks_classes(result: Result) -> bool:
     """Whether a site has as good as no row of a class."""
-    counts = np.array(result.classes, np.float64)
-    return bool((counts / counts.sum(axis=1, keepdims=True) < RARE).any())
+    return any(judge.lacking(counts) for counts in result.classes)
 
 
 def rows_of(result: Result) -> dict[str, Measured]:
@@ -110,7 +100,6 @@ def _column(key: tuple[str, int, str], results: Sequence[Result]) -> Column:
         rows={name: spread(found) for name, found in values.items()},
         own=spread([100 * each for result in results for each in result.own]),
         barriers=[result.barriers for result in results],
-        lacks=any(lacks_classes(result) for result in results),
     )
 
 

@@ -66,6 +66,6 @@ def _trained_apart(models: Sequence[str]) -> tuple[str, Trained] | None:
     """Where the models are that were trained apart, and the record of their training."""
     for at in models:
         trained = from_json(Trained, open_store(at).read(keys.TRAINED), keys.TRAINED)
-        if plans.scenario(trained.training.scenario).merges_after_training and trained.models > 1:
+        if plans.trained_apart(trained):
             return at, trained
     return None

@@ -6,6 +6,7 @@ its own shard, the answers are summed over all workers, and all go on with the s
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import tensorflow as tf
@@ -21,7 +22,7 @@ from fourfold.model.pinned import keras
 from fourfold.rules import chain, models
 from fourfold.rules.members import Member
 from fourfold.rules.sites import Site, Sums
-from fourfold.rules.state import Ground, ground_of, with_sites
+from fourfold.rules.state import Ground, ground_of
 from fourfold.store.formats import sha256
 from fourfold.store.objects import open_store
 from fourfold.worker import cluster, exchange, input, save
@@ -109,7 +110,7 @@ def merge(
     scratch = keras.models.clone_model(given[0])
     ground = ground_of(scratch, x, chain.WIDEST, seed=training.seed)
     sites = Apart(Site(role.rank, x, y, scratch, ground.maps), exchange.summing(strategy))
-    ground = with_sites(ground, sites)
+    ground = replace(ground, sites=sites)
     objects, digests, merges, said = {}, [], [], []
     for rule in merging.rules:
         if lacking := chain.missing(chain.read(rule), found, ground):

@@ -175,7 +175,7 @@ def _merge(
             statistics=_gathered(links, asked, index, model, seed),
         )
     if asked:
-        ground = state.with_sites(ground, Together(asked))
+        ground = replace(ground, sites=Together(asked))
     started = time.perf_counter()
     with np.errstate(over="ignore", invalid="ignore"):
         done = chain.apply(links, members, ground)
